@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from s3t.models import pooling
+from s3t.models import base
 from s3t.models.assembly import assemble, check_assembly
 from s3t.models.passes import pack
 from s3t.recipe import recipe_from
@@ -71,9 +71,9 @@ def test_images_are_cut_and_words_with_tags_are_not(text_model, image_model):
 @pytest.mark.parametrize("weight", [1.0, 1e-5])
 def test_a_head_that_reads_other_tokens_is_found_out(weight, text_model, monkeypatch):
     """Also one whose logits would differ by less than rounding."""
-    own = pooling.pooled
+    own = base.pooled
     monkeypatch.setattr(
-        pooling, "pooled", lambda states, mask, way: own(states, mask, way) + weight * own(states, mask, "mean")
+        base, "pooled", lambda states, mask, way: own(states, mask, way) + weight * own(states, mask, "mean")
     )
     assert "first-token" not in check_assembly(text_model, recipe_from(tiny.recipe(text_model))).shortcuts
 

@@ -11,7 +11,8 @@ from s3t.partition import Place
 from s3t.recipe import recipe_from
 from s3t.stages import Stage, stage_seed
 from s3t.tasks import TASKS, Task
-from s3t.training import EncodedSlice, Examples, train_stage
+from s3t.training.examples import EncodedSlice, Examples
+from s3t.training.stage import train_stage
 from testing import tiny
 
 FIRST = SimpleNamespace(

@@ -12,8 +12,7 @@ import pytest
 import s3t
 from s3t.models.adapters import deserialize
 from s3t.partition import Place
-from s3t.prediction.ensemble import Ensemble
-from s3t.prediction.resident import Resident
+from s3t.prediction.ensemble import Ensemble, Resident
 from s3t.records.ingest import ingest
 from testing import tiny
 from testing.roles import roles

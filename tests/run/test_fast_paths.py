@@ -19,7 +19,9 @@ from s3t.progress import SILENT
 from s3t.recipe import recipe_from
 from s3t.records.ingest import ingest
 from s3t.stages import Stage, stage_seed
-from s3t.training import EncodedSlice, Examples, TrunkCache, fill_cache, stage, train_stage
+from s3t.training import stage
+from s3t.training.examples import EncodedSlice, Examples, TrunkCache, fill_cache
+from s3t.training.stage import train_stage
 from testing import tiny
 from testing.plain import as_peft_computes
 from testing.roles import roles

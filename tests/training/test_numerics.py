@@ -7,7 +7,8 @@ import torch
 
 from s3t.models.assembly import Abilities
 from s3t.recipe import Training
-from s3t.training import environment, exact_numerics, numerics, resolve_device, resolved
+from s3t.training import numerics
+from s3t.training.numerics import environment, exact_numerics, resolve_device, resolved
 
 ABLE = Abilities(sdpa=True, trunk=True, shortcuts=["packing"], writing="batched", width=8 * numerics.WIDTH_A_THREAD)
 

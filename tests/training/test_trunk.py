@@ -5,8 +5,7 @@ import torch
 
 from s3t.errors import StorageError
 from s3t.partition import Place
-from s3t.training import TrunkCache
-from s3t.training.examples import SliceStates
+from s3t.training.examples import SliceStates, TrunkCache
 
 ROW = torch.zeros(1, 4)  # 16 bytes
 PLACES = [Place(0, number) for number in range(6)]

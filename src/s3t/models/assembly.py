@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from s3t.errors import IsolationError, RecipeError
-from s3t.models.base import ALONE, check_model, load_base
+from s3t.models.base import ALONE, PooledModel, check_model, load_base
 from s3t.models.blocks import BlockModel, Model, WholeModel
 from s3t.models.encoders import Encoder, encoder_for
 from s3t.models.language import ROUNDING, WAYS, Way, writes_as_whole_passes
@@ -27,7 +27,7 @@ from s3t.models.passes import (
     padded_states,
     run_model,
 )
-from s3t.models.pooling import PooledModel
+from s3t.models.source import unfit
 from s3t.recipe import Recipe, Shortcut
 from s3t.tasks.task import ANSWERED
 
@@ -80,7 +80,7 @@ def check_assembly(folder: Path, recipe: Recipe) -> Abilities:
     if not problems:
         with _noted(problems, folder, recipe):
             return _try_out(folder, recipe)
-    raise RecipeError("the recipe", dict.fromkeys(problems))
+    raise unfit(*dict.fromkeys(problems))
 
 
 @contextmanager
@@ -141,7 +141,7 @@ def _try_out(folder: Path, recipe: Recipe) -> Abilities:
         what = f"this model's logits would change with {', '.join(sorted(beyond))}"
         problems.append(f"training.shortcuts: {what}; set it to auto")
     if problems:
-        raise RecipeError("the recipe", problems)
+        raise unfit(*problems)
     sdpa, width = trial.has_sdpa, trial.model.base.width
     del trial  # two of a large model may not fit into memory
     if asked.quantization != "none":

@@ -3,26 +3,130 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import threading
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import torch
 import transformers
 from peft.tuners.tuners_utils import BaseTunerLayer
-from torch import nn
-from transformers import AutoConfig
+from torch import Tensor, nn
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_MASKED_LM_MAPPING, AutoConfig
 
 from s3t.errors import RecipeError
 from s3t.models.layers import LayerList, block_modules, find_layers, has_experts, replace_conv1d
-from s3t.models.pooling import PooledModel, Pooling, made_for
 from s3t.models.quantized import missing_package, quantize_layers
-from s3t.models.source import LOCAL
+from s3t.models.source import LOCAL, unfit
 from s3t.recipe import Recipe
 from s3t.wording import counted
+
+Pooling: TypeAlias = Literal["mean", "first", "last"]
+
+_MODES: dict[str, Pooling] = {"cls": "first", "lasttoken": "last", "mean": "mean"}
+_OLD_MODES = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+
+
+def made_for(folder: Path, config: Any) -> Pooling:
+    """The pooling that a base model was made for: sentence-transformers' files or the configuration say so; else a
+    causal model's last token, and any other's first.
+    """
+    declared = sorted(folder.glob("*_Pooling/config.json"))
+    if declared:
+        return _of_sentence_transformers(json.loads(declared[0].read_text()))
+    if (folder / "config_sentence_transformers.json").is_file() or (folder / "sentence_bert_config.json").is_file():
+        return "mean"  # sentence-transformers' own, where no module says another
+    if getattr(config, "classifier_pooling", None) in ("cls", "mean"):
+        return _MODES[config.classifier_pooling]
+    kind = type(config)
+    causal = kind in MODEL_FOR_CAUSAL_LM_MAPPING and kind not in MODEL_FOR_MASKED_LM_MAPPING
+    return "last" if causal or getattr(config, "is_decoder", False) else "first"
+
+
+def _of_sentence_transformers(content: dict[str, Any]) -> Pooling:
+    """Pooling in a configuration of sentence-transformers, new or old form; the mean for kinds that s3t lacks."""
+    said = content.get("pooling_mode") or [mode for name, mode in _OLD_MODES.items() if content.get(name)]
+    modes = [said] if isinstance(said, str) else said
+    return _MODES.get(modes[0], "mean") if len(modes) == 1 else "mean"
+
+
+def pooled(states_NTD: Tensor, mask_NT: Tensor | None, pooling: Pooling) -> Tensor:
+    """One vector a text, N x D; the mean in float32. The mask is 1 where there is a token; padding is on the right. For
+    `first` the states of the first token suffice.
+    """
+    if pooling == "first":
+        return states_NTD[:, 0]
+    if mask_NT is None:
+        return states_NTD.float().mean(dim=1) if pooling == "mean" else states_NTD[:, -1]
+    held_NT = mask_NT.bool()
+    if pooling == "mean":
+        # Filled, not multiplied: what stands in padding is arbitrary.
+        summed_ND = states_NTD.float().masked_fill(~held_NT[:, :, None], 0.0).sum(dim=1)
+        return summed_ND / held_NT.sum(dim=1, keepdim=True)
+    places_NT = torch.arange(held_NT.shape[1], device=held_NT.device) * held_NT
+    return states_NTD[torch.arange(len(held_NT), device=held_NT.device), places_NT.argmax(dim=1)]
+
+
+@dataclass(frozen=True)
+class Answered:
+    """Result of a pass, as transformers' models give it."""
+
+    logits: Tensor
+
+
+class PooledModel(nn.Module):
+    """The backbone of a classifier of transformers, a pooling, and one linear module as its head.
+
+    The head is named and has a bias as the classifier's last module, so a head that is one linear module is kept.
+    """
+
+    def __init__(self, classifier: Any, pooling: Pooling) -> None:
+        super().__init__()
+        self.base_model_prefix: str = classifier.base_model_prefix
+        backbone = classifier.base_model
+        if getattr(backbone, "pooler", None) is not None:
+            backbone.pooler = nn.Identity()  # nothing reads what it makes
+        self.config = backbone.config
+        self._supports_sdpa = bool(getattr(type(classifier), "_supports_sdpa", False))
+        self.pooling = pooling
+        self._head = "score" if hasattr(classifier, "score") else "classifier"
+        last = last_linear(classifier)
+        self.add_module(self.base_model_prefix, backbone)
+        linear = nn.Linear(last.in_features, last.out_features, bias=last.bias is not None, dtype=last.weight.dtype)
+        self.add_module(self._head, linear)
+
+    @property
+    def backbone(self) -> Any:
+        """The model without its head."""
+        return self.get_submodule(self.base_model_prefix)
+
+    def set_attn_implementation(self, kind: str) -> None:
+        """Set the backbone's attention, as `PreTrainedModel.set_attn_implementation` does."""
+        self.backbone.set_attn_implementation(kind)
+
+    def forward(self, **batch: Tensor) -> Answered:
+        """The logits of a batch, as the encoder collates it."""
+        states_NTD = self.backbone(**batch).last_hidden_state
+        vectors_ND = pooled(states_NTD, batch.get("attention_mask"), self.pooling)
+        return Answered(self.get_submodule(self._head)(vectors_ND))
+
+
+def last_linear(classifier: Any) -> nn.Linear:
+    """The module that makes a classifier's logits."""
+    backbone = {id(module) for module in classifier.base_model.modules()}
+    found: Iterable[Any] = (module for module in classifier.modules() if id(module) not in backbone)
+    linears = [module for module in found if isinstance(module, nn.Linear)]
+    if not linears or linears[-1].out_features != classifier.config.num_labels:
+        raise TypeError(f"the head of {type(classifier).__name__} does not end with a linear module")
+    return linears[-1]
+
 
 ALONE = threading.RLock()
 """Held by code that changes the settings or draws from the generators: a stage while it trains, a pass, the loading of
@@ -82,14 +186,12 @@ def check_model(folder: Path, recipe: Recipe) -> None:
             "base_model: its weights are quantised already (quantization_config in its config.json), so no digest of "
             "s3t's covers them in training; name the model that it was made from, and set training.quantization"
         )
-        raise RecipeError("the recipe", problems)  # transformers would ask for the package that quantised it
+        raise unfit(*problems)  # transformers would ask for the package that quantised it
     with ALONE, torch.device("meta"), quiet():
         model = getattr(transformers, recipe.task.model).from_config(config)
     replace_conv1d(model)
     if config.is_encoder_decoder and any(name.endswith("decoder") for name, _ in model.named_modules()):
-        raise RecipeError(
-            "the recipe", f"base_model: {type(model).__name__} is an encoder and a decoder; name a model of one of them"
-        )
+        raise unfit(f"base_model: {type(model).__name__} is an encoder and a decoder; name a model of one of them")
     layers = find_layers(model, config.num_hidden_layers)
     adapter = recipe.block_adapter(layers.count)
     width = adapter.layers_per_slice
@@ -125,7 +227,7 @@ def check_model(folder: Path, recipe: Recipe) -> None:
             "the first short text, for good, so its answers hang on what it saw; set original_full in its config.json"
         )
     if problems:
-        raise RecipeError("the recipe", problems)
+        raise unfit(*problems)
 
 
 def load_base(folder: Path, recipe: Recipe, *, labels: int) -> Base:
@@ -170,14 +272,13 @@ def load_base(folder: Path, recipe: Recipe, *, labels: int) -> Base:
         if names
     ]
     if problems:
-        raise RecipeError("the recipe", problems)
+        raise unfit(*problems)
     head = [name for name, _ in model.named_parameters() if not name.startswith(backbone) or name in unloaded]
     if over_vocabulary:
         if unloaded & set(head):
-            raise RecipeError(
-                "the recipe",
+            raise unfit(
                 f"base_model: {folder} lacks {', '.join(sorted(unloaded & set(head)))}, so it is no language model; "
-                "name one with its output layer",
+                "name one with its output layer"
             )
         head = []
     if getattr(config, "use_cache", False):
@@ -228,10 +329,7 @@ def reset_head(base: Base, *, seed: int) -> None:
             elif isinstance(module, nn.Linear):
                 drawn = torch.normal(0.0, deviation, tuple(parameter.shape), generator=generator, dtype=torch.float32)
             else:
-                raise RecipeError(
-                    "the recipe",
-                    f"base_model: the head's {path} is a {type(module).__name__}, which s3t cannot initialise",
-                )
+                raise unfit(f"base_model: the head's {path} is a {type(module).__name__}, which s3t cannot initialise")
             parameter.data.copy_(drawn)
 
 
@@ -294,7 +392,7 @@ def _config(folder: Path, *, labels: int) -> Any:
         config = AutoConfig.from_pretrained(folder, **LOCAL)
     except (OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
-        raise RecipeError("the recipe", f"base_model: {folder}/config.json cannot be used: {reason}") from error
+        raise unfit(f"base_model: {folder}/config.json cannot be used: {reason}") from error
     config.num_labels = labels
     return config
 
@@ -313,7 +411,7 @@ def _check_stack(config: Any, recipe: Recipe) -> None:
             f'a checkpoint of that, whose config.json says "model_type": "{inner.model_type}", as its text_config has '
             "it here"
         )
-    raise RecipeError("the recipe", problem)
+    raise unfit(problem)
 
 
 @contextmanager

@@ -27,8 +27,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoConfig, AutoImageProcessor, AutoTokenizer, ViTImageProcessorPil
 
-from s3t.errors import RecipeError
-from s3t.models.source import LOCAL
+from s3t.models.source import LOCAL, unfit
 from s3t.recipe import Image, Recipe, Text
 from s3t.records.images import decoded
 from s3t.tasks import Kind
@@ -81,7 +80,7 @@ class ControlTokens:
             changed = Tokenizer.from_str(_renamed(self._tokenizer.backend_tokenizer.to_str(), self._marks))
         except Exception as error:  # the library has no class of its own
             problem = f"base_model: control tokens of its tokenizer cannot be told from texts ({error})"
-            raise RecipeError("the recipe", f"{problem}; name another model, or set special_tokens: control") from error
+            raise unfit(f"{problem}; name another model, or set special_tokens: control") from error
         tokenizer = copy.copy(self._tokenizer)
         tokenizer._tokenizer = changed
         return tokenizer
@@ -203,17 +202,17 @@ def load_tokenizer(folder: Path, **options: Any) -> Any:
     except (OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
         problem = f"base_model: {folder}: its tokenizer cannot be used ({reason}); name another model"
-        raise RecipeError("the recipe", problem) from error
+        raise unfit(problem) from error
     if len(tokenizer) <= len(tokenizer.all_special_tokens):
         # Without a vocabulary transformers makes an empty one, and every text would be the same unknown tokens.
         problem = f"base_model: {folder} has no vocabulary of a tokenizer; name a model with its tokenizer's files"
-        raise RecipeError("the recipe", problem)
+        raise unfit(problem)
     if not tokenizer("one two", add_special_tokens=False)["input_ids"]:
         problem = (
             f"base_model: {folder}: its tokenizer makes no token of common words; its files, or the class that "
             "transformers reads them with, are of another model"
         )
-        raise RecipeError("the recipe", problem)
+        raise unfit(problem)
     words = None
     if (folder / "config.json").is_file():  # else a tokenizer by itself
         words = getattr(AutoConfig.from_pretrained(folder, **LOCAL).get_text_config(), "vocab_size", None)
@@ -224,7 +223,7 @@ def load_tokenizer(folder: Path, **options: Any) -> Any:
             f"model has embeddings for, such as {min(beyond)!r}; enlarge them (resize_token_embeddings), save the "
             "model, or name another"
         )
-        raise RecipeError("the recipe", problem)
+        raise unfit(problem)
     return tokenizer
 
 
@@ -238,7 +237,7 @@ class TextEncoder(Encoder):
         self._tokenizer.truncation_side = "right"  # at a text's end, whatever the tokenizer says
         self._control = ControlTokens(self._tokenizer, plain=settings.special_tokens == "plain")
         if self._tokenizer.pad_token is None:
-            raise RecipeError("the recipe", "base_model: its tokenizer has no padding token; name another model")
+            raise unfit("base_model: its tokenizer has no padding token; name another model")
         self.pad_token_id = int(self._tokenizer.pad_token_id)
         self._max_length = settings.max_length
         self._in_words = in_words
@@ -309,7 +308,7 @@ class WordEncoder(TextEncoder):
                 f"text.max_length: {settings.max_length} leaves no room for a word beside the special tokens; raise it"
             )
         if problem is not None:
-            raise RecipeError("the recipe", problem)
+            raise unfit(problem)
 
     def encode(self, rows: pa.Table) -> list[Encoded]:
         """Token ids; which tokens are the first of a word, and of which."""
@@ -346,7 +345,7 @@ class ImageEncoder(Encoder):
             self.processor = AutoImageProcessor.from_pretrained(folder, backend="pil", **LOCAL)
         elif (side := getattr(config, "image_size", None)) is None:
             problem = f"base_model: {folder} names no size of images; it needs a preprocessor_config.json"
-            raise RecipeError("the recipe", problem)
+            raise unfit(problem)
         else:
             height, width = side if isinstance(side, list | tuple) else (side, side)
             self.processor = ViTImageProcessorPil(
@@ -398,7 +397,7 @@ class _Decoding(Sequence[Encoded]):
 
 def _per_channel(values: list[float], channels: int, field: str) -> list[float]:
     if len(values) not in (1, channels):
-        raise RecipeError("the recipe", f"image.{field}: {len(values)} numbers for {channels} channels")
+        raise unfit(f"image.{field}: {len(values)} numbers for {channels} channels")
     return values if len(values) == channels else values * channels
 
 

@@ -22,6 +22,7 @@ from transformers import DynamicCache
 
 from s3t.errors import DataError, RecipeError
 from s3t.models.encoders import TRIAL_TEXTS, ControlTokens, Cut, Encoded, Encoder, load_tokenizer
+from s3t.models.source import unfit
 from s3t.recipe import Language, Recipe
 from s3t.records.chats import ASSISTANT
 from s3t.tasks.task import ANSWERED
@@ -72,7 +73,7 @@ class LanguageEncoder(Encoder):
                 "control tokens; name a model with a fast one, or set control"
             )
         if problems:
-            raise RecipeError("the recipe", problems)
+            raise unfit(*problems)
         self.end = int(self.tokenizer.eos_token_id)
         own = self.tokenizer.pad_token_id
         self.pad_token_id = self.end if own is None else int(own)  # nothing looks at it
@@ -201,11 +202,10 @@ class LanguageEncoder(Encoder):
         bare, asked = self.rendered([question]), self.rendered([question], ask=True)
         whole = self.rendered([question, answer])
         if not whole.startswith(asked) or "two" not in whole[len(asked) :]:
-            raise RecipeError(
-                "the recipe",
+            raise unfit(
                 "columns.messages: the base model's chat template asks for a turn of the assistant in another way than "
                 "it writes one, so a model would write after tokens that it has not learned after; name another model, "
-                "or give prompt and completion",
+                "or give prompt and completion"
             )
         self._header = asked.removeprefix(bare) if asked.startswith(bare) else ""
         self._after_answer = whole[whole.rindex("two") + len("two") :]

@@ -8,6 +8,9 @@ there. Above the last layer each member has its own head; where heads are linear
 Where members are few, each may have merged weights. Then it passes its layers alone, as fast as the bare base, unless a
 batch is so small that reading several members' weights costs more than passing the rows.
 
+What is in memory of stages is trained on records, so links are named by the keys of their artifacts, and
+`Resident.keep` drops those that the ledger no longer names. A deletion is not erased before that.
+
 Inputs are encoded a window at a time, so that any number of them takes bounded memory. Batches are a function of the
 inputs and of declared numbers. The content of memory and earlier requests change no bit.
 Shapes: M members, N inputs, C labels.
@@ -17,11 +20,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cached_property
 from itertools import pairwise
-from typing import TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -35,8 +40,89 @@ from s3t.models.encoders import Encoder, tokens
 from s3t.models.passes import Batch, Sharing, find_sharing, head_owners, tiled
 from s3t.progress import SILENT, Steps
 from s3t.recipe import Recipe, Training
+from s3t.store import Artifact, Parent
 from s3t.tasks.aggregate import Scores
 from s3t.training.numerics import exact_numerics
+
+AnyLink: TypeAlias = Link | StageTensors
+"""Tensors of a stage, ready for an ensemble."""
+
+
+class _Entry(NamedTuple):
+    sha256: str
+    parent: Parent | None
+    link: AnyLink
+    nbytes: int
+
+
+class Resident:
+    """The links that were used last, as many as the budget holds. Safe to share among threads.
+
+    The budget is in bytes; what is being answered with is in memory in any case.
+    """
+
+    def __init__(self, budget: int) -> None:
+        self._budget = budget
+        self._lock = threading.RLock()
+        self._entries: OrderedDict[str, _Entry] = OrderedDict()  # the one used last is last
+        self._nbytes = 0
+
+    @property
+    def keys(self) -> set[str]:
+        with self._lock:
+            return set(self._entries)
+
+    @property
+    def nbytes(self) -> int:
+        with self._lock:
+            return self._nbytes
+
+    def chain(
+        self, keys: Sequence[str], *, read: Callable[[], Sequence[Artifact]], prepare: Callable[[Artifact], AnyLink]
+    ) -> list[Any]:
+        """A chain of links by their artifacts' keys, in the order of training; from memory if all of it is there."""
+        with self._lock:
+            cached = [self._entries.get(key) for key in keys]
+        entries = [entry for entry in cached if entry is not None]
+        if len(entries) < len(keys) or not _is_chain(keys, entries):
+            entries = []
+            artifacts = read()  # not under the lock: `keep` must not wait for a disk
+            for known, artifact in zip(cached, artifacts, strict=True):
+                manifest = artifact.manifest
+                if known is None or known.sha256 != manifest.sha256:
+                    link = prepare(artifact)
+                    entries.append(_Entry(manifest.sha256, manifest.parent, link, link.nbytes))
+                else:
+                    entries.append(known)
+        with self._lock:
+            for key, entry in zip(keys, entries, strict=True):
+                self._drop(key)
+                self._entries[key] = entry
+                self._nbytes += entry.nbytes
+            while self._nbytes > self._budget:
+                self._drop(next(iter(self._entries)))
+        return [entry.link for entry in entries]
+
+    def keep(self, alive: Set[str]) -> None:
+        """Drop all but the links of some artifacts."""
+        with self._lock:
+            for key in [key for key in self._entries if key not in alive]:
+                self._drop(key)
+
+    def _drop(self, key: str) -> None:
+        entry = self._entries.pop(key, None)
+        self._nbytes -= 0 if entry is None else entry.nbytes
+
+
+def _is_chain(keys: Sequence[str], entries: Sequence[_Entry]) -> bool:
+    """True if each artifact names the bytes of the one before it as parent; keys do not fix bytes."""
+    above = entries[0].parent if entries else None  # of a method whose last stage is the whole model
+    for key, entry in zip(keys, entries, strict=True):
+        if entry.parent != above:
+            return False
+        above = Parent(key=key, sha256=entry.sha256)
+    return True
+
 
 PASS_TOKENS = 128
 """Fixed cost of a pass on a CPU, in tokens: it costs as much as this many tokens more than it has. For MiniLM on one

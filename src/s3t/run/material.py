@@ -20,8 +20,8 @@ from s3t.progress import Steps
 from s3t.recipe import Recipe
 from s3t.records.slices import Slices
 from s3t.stages import Stage
-from s3t.training import EncodedSlice, Examples, TrunkCache, exact_numerics, fill_cache
-from s3t.training.examples import SliceStates
+from s3t.training.examples import EncodedSlice, Examples, SliceStates, TrunkCache, fill_cache
+from s3t.training.numerics import exact_numerics
 
 
 def replayed(records: Sequence[str], share: float, *, secret: Secret) -> list[int]:

@@ -27,7 +27,7 @@ from s3t.models.language import LanguageEncoder
 from s3t.models.source import check_unchanged, model_folder
 from s3t.partition import Place
 from s3t.prediction.answers import Answers
-from s3t.prediction.ensemble import Windows, ensemble_of
+from s3t.prediction.ensemble import AnyLink, Resident, Windows, ensemble_of
 from s3t.prediction.generation import (
     Continuation,
     Likelihood,
@@ -38,7 +38,6 @@ from s3t.prediction.generation import (
     write_after,
 )
 from s3t.prediction.prototypes import prototype_logits, slice_prototypes
-from s3t.prediction.resident import Link, Resident
 from s3t.progress import SILENT, Steps
 from s3t.recipe import Recipe
 from s3t.records.public import Public
@@ -47,7 +46,8 @@ from s3t.run.material import Material
 from s3t.stages import KeyInputs, Stage, by_kind, model_stages, stage_key, stage_seed
 from s3t.store import Artifact, Artifacts, Manifest, Parent, read_chain
 from s3t.tasks.aggregate import Scores
-from s3t.training import environment, exact_numerics, resolve_device, slow_precision, train_stage
+from s3t.training.numerics import environment, exact_numerics, resolve_device, slow_precision
+from s3t.training.stage import train_stage
 from s3t.training_events import UNHEARD, StageListener
 from s3t.waiting import warn_if_threads_spin
 
@@ -216,7 +216,7 @@ class Workshop:
     def chain(self, stage: Stage, snapshot: Snapshot) -> list[Any]:
         """The links of a live prefix, ready to answer; each artifact was checked against its manifest and parent."""
 
-        def prepared(artifact: Artifact) -> Link:
+        def prepared(artifact: Artifact) -> AnyLink:
             block = self._recipe.trained_block(len(artifact.manifest.prefix))
             with exact_numerics(self.device, self._recipe.training):  # and no thread has blocks on the model meanwhile
                 return self.ensemble.prepared(block, deserialize(artifact.content))
