@@ -189,17 +189,11 @@ class _Worker:
         if code is None or code >= 0:
             status = "without a result" if code is None else f"with exit status {code}"
             return WorkerError(f"{which} ended {status}; see its messages on stderr, then {remedy}")
+        known = {number.value: number.name for number in signal.Signals}  # but those of real time
         return WorkerError(
-            f"{which} was killed by {_signal_name(-code)}, exit code {code}; if memory ran out (see the system's "
-            f"log), use fewer workers; then {remedy}"
+            f"{which} was killed by {known.get(-code, f'signal {-code}')}, exit code {code}; if memory ran out (see "
+            f"the system's log), use fewer workers; then {remedy}"
         )
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # one of real time
-        return f"signal {number}"
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,11 +36,14 @@ _OLD_MODES = {
 
 def made_for(folder: Path, config: Any) -> Pooling:
     """The pooling that a base model was made for: sentence-transformers' files or the configuration say so; else a
-    causal model's last token, and any other's first.
+    causal model's last token, and any other's first. The mean stands for kinds that s3t lacks.
     """
     declared = sorted(folder.glob("*_Pooling/config.json"))
     if declared:
-        return _of_sentence_transformers(json.loads(declared[0].read_text()))
+        content = json.loads(declared[0].read_text())
+        said = content.get("pooling_mode") or [mode for name, mode in _OLD_MODES.items() if content.get(name)]
+        modes = [said] if isinstance(said, str) else said
+        return _MODES.get(modes[0], "mean") if len(modes) == 1 else "mean"
     if (folder / "config_sentence_transformers.json").is_file() or (folder / "sentence_bert_config.json").is_file():
         return "mean"  # sentence-transformers' own, where no module says another
     if getattr(config, "classifier_pooling", None) in ("cls", "mean"):
@@ -48,13 +51,6 @@ def made_for(folder: Path, config: Any) -> Pooling:
     kind = type(config)
     causal = kind in MODEL_FOR_CAUSAL_LM_MAPPING and kind not in MODEL_FOR_MASKED_LM_MAPPING
     return "last" if causal or getattr(config, "is_decoder", False) else "first"
-
-
-def _of_sentence_transformers(content: dict[str, Any]) -> Pooling:
-    """Pooling in a configuration of sentence-transformers, new or old form; the mean for kinds that s3t lacks."""
-    said = content.get("pooling_mode") or [mode for name, mode in _OLD_MODES.items() if content.get(name)]
-    modes = [said] if isinstance(said, str) else said
-    return _MODES.get(modes[0], "mean") if len(modes) == 1 else "mean"
 
 
 def pooled(states_NTD: Tensor, mask_NT: Tensor | None, pooling: Pooling) -> Tensor:
@@ -104,15 +100,12 @@ class PooledModel(nn.Module):
 
     @property
     def backbone(self) -> Any:
-        """The model without its head."""
         return self.get_submodule(self.base_model_prefix)
 
     def set_attn_implementation(self, kind: str) -> None:
-        """Set the backbone's attention, as `PreTrainedModel.set_attn_implementation` does."""
         self.backbone.set_attn_implementation(kind)
 
     def forward(self, **batch: Tensor) -> Answered:
-        """The logits of a batch, as the encoder collates it."""
         states_NTD = self.backbone(**batch).last_hidden_state
         vectors_ND = pooled(states_NTD, batch.get("attention_mask"), self.pooling)
         return Answered(self.get_submodule(self._head)(vectors_ND))
@@ -259,7 +252,12 @@ def load_base(folder: Path, recipe: Recipe, *, labels: int) -> Base:
     lacking += sorted(name for name in unloaded - drawn - {*lacking} if name.startswith(backbone))
     lacking += sorted(name for name in mismatched if name.startswith(backbone) or over_vocabulary)
     surplus = {backbone + str(key).removeprefix(backbone) for key in info["unexpected_keys"]}
-    stray = sorted(key for key in surplus if key.startswith(f"{layers.path}.") and _is_weight(key))
+    stray = sorted(
+        key
+        for key in surplus
+        # Parameters; older versions of transformers saved masks, too.
+        if key.startswith(f"{layers.path}.") and key.endswith((".weight", ".bias")) and not key.endswith(_SAVED_MASKS)
+    )
     # A sum is finite if all are, and needs no memory.
     broken = [name for name, tensor in model.named_parameters() if not bool(tensor.detach().sum().isfinite())]
     problems = [
@@ -285,7 +283,13 @@ def load_base(folder: Path, recipe: Recipe, *, labels: int) -> Base:
         model.config.use_cache = False  # of no use but to write texts, which asks for it
     model.eval()
     model.requires_grad_(False)
-    _shrink(model, layers, recipe, head=head)
+    reduced, quantization = recipe.training.precision == "bfloat16", recipe.training.quantization
+    if quantization != "none":
+        quantize_layers(model, layers, quantization, dtype=torch.bfloat16 if reduced else torch.float32)
+    if reduced and recipe.method.has_adapters:  # once, so that no step does; states between layers are in it, too
+        for name, parameter in model.named_parameters():
+            if name not in head and parameter.is_floating_point():  # packed weights are integers
+                parameter.data = parameter.data.to(torch.bfloat16)
     _align(model)
     return Base(
         model=model,
@@ -293,8 +297,11 @@ def load_base(folder: Path, recipe: Recipe, *, labels: int) -> Base:
         head=tuple(head),
         over_vocabulary=over_vocabulary,
         first_token="first-token" in recipe.training.shortcuts,
-        quantized=recipe.training.quantization != "none",
+        quantized=quantization != "none",
     )
+
+
+_SAVED_MASKS = (".attn.bias", ".attention.bias")
 
 
 def pooling_of(folder: Path, recipe: Recipe) -> Pooling:
@@ -302,11 +309,6 @@ def pooling_of(folder: Path, recipe: Recipe) -> Pooling:
     if recipe.text.pooling == "auto":
         return made_for(folder, _config(folder, labels=2))
     return recipe.text.pooling
-
-
-def _is_weight(key: str) -> bool:
-    """True if a checkpoint's key is a parameter's, not that of a mask that older versions of transformers saved."""
-    return key.endswith((".weight", ".bias")) and not key.endswith((".attn.bias", ".attention.bias"))
 
 
 def reset_head(base: Base, *, seed: int) -> None:
@@ -331,18 +333,6 @@ def reset_head(base: Base, *, seed: int) -> None:
             else:
                 raise unfit(f"base_model: the head's {path} is a {type(module).__name__}, which s3t cannot initialise")
             parameter.data.copy_(drawn)
-
-
-def _shrink(model: nn.Module, layers: LayerList, recipe: Recipe, *, head: Container[str]) -> None:
-    """Pack frozen weights, and keep the others in bfloat16, as far as the recipe says so: converted once, so that no
-    step does; states between layers then stay in bfloat16, too."""
-    reduced, quantization = recipe.training.precision == "bfloat16", recipe.training.quantization
-    if quantization != "none":
-        quantize_layers(model, layers, quantization, dtype=torch.bfloat16 if reduced else torch.float32)
-    if reduced and recipe.method.has_adapters:
-        for name, parameter in model.named_parameters():
-            if name not in head and parameter.is_floating_point():  # packed weights are integers
-                parameter.data = parameter.data.to(torch.bfloat16)
 
 
 def _align(model: nn.Module) -> None:

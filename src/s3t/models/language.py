@@ -395,7 +395,11 @@ def next_logits(
     """
     asked = inspect.signature(model.forward).parameters
     device = next(model.parameters()).device
-    ids, mask = (tensor.repeat(members, 1) for tensor in _left_padded(prompts, pad, device))
+    # Padded on the left: texts end side by side, so that the next tokens are all in the last column.
+    longest = max(map(len, prompts))
+    padded = [[pad] * (longest - len(one)) + list(one) for one in prompts]
+    masks = [[0] * (longest - len(one)) + [1] * len(one) for one in prompts]
+    ids, mask = (torch.tensor(rows, device=device).repeat(members, 1) for rows in (padded, masks))
     passed: dict[str, Any] = {"use_cache": cached} | ({"logits_to_keep": 1} if "logits_to_keep" in asked else {})
     config: Any = model.config
     cache = DynamicCache(config=config)
@@ -416,14 +420,6 @@ def next_logits(
         ids = following if cached else torch.cat([ids, following], dim=1)
         mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
         seen = None if cached and states_alone else mask  # for earlier tokens' sake, which such a model has no more
-
-
-def _left_padded(prompts: Sequence[Sequence[int]], pad: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Token ids and mask, N x longest: texts end side by side, so that the next tokens are all in the last column."""
-    longest = max(map(len, prompts))
-    ids = torch.tensor([[pad] * (longest - len(one)) + list(one) for one in prompts], device=device)
-    mask = torch.tensor([[0] * (longest - len(one)) + [1] * len(one) for one in prompts], device=device)
-    return ids, mask
 
 
 def writes_as_whole_passes(model: nn.Module, tokens: Sequence[int], way: Way) -> bool:

@@ -78,12 +78,6 @@ def pack(mask: Tensor) -> Packing | None:
     return Packing(taken, found.reshape(count, longest), text)
 
 
-def packed_inputs(batch: Mapping[str, Tensor], packing: Packing) -> dict[str, Tensor]:
-    """The inputs of a causal model for a packing. Positions that begin anew tell transformers where a text begins, and
-    each text is then blind to those before it."""
-    return {"input_ids": laid_out(batch["input_ids"], packing), "position_ids": packing.positions}
-
-
 def laid_out(values: Tensor, packing: Packing) -> Tensor:
     """Values of a batch for each token, batch x longest x ..., moved into the packing's rows."""
     rows = values.flatten(0, 1).index_select(0, packing.taken.flatten())
@@ -308,10 +302,14 @@ class Passes:
         cut = self._cut(begin, packing)
         # A layer is computed again in the backward pass, when nothing is cut any more: the last one is not, then.
         passed = self._layers[begin : self.top - bool(cut)] if checkpointing else []
+        together: AbstractContextManager[None] = nullcontext()
+        if packing is not None:
+            boolean = getattr(self._model.config, "_attn_implementation", None) == "sdpa"
+            together = packed_layers(self._layers[begin:], packing, boolean=boolean, restored=not cut)
         with (
             checkpointed(passed),
             self._starting(border, states),
-            self._packed(begin, packing, restored=not cut),
+            together,
             first_tokens(cut, packing),
         ):
             logits: Tensor = run_model(self._model, batch).logits
@@ -355,7 +353,9 @@ class Passes:
             if packing is None:
                 return self.states(batch, [self.top], border=border, states=states)[self.top][batch[ANSWERED]]
             laid = None if states is None else laid_out(states, packing)
-            packed = self.states(packed_inputs(batch, packing), [self.top], border=border, states=laid)[self.top]
+            # Positions that begin anew tell transformers where a text begins; it is then blind to those before it.
+            inputs = {"input_ids": laid_out(batch["input_ids"], packing), "position_ids": packing.positions}
+            packed = self.states(inputs, [self.top], border=border, states=laid)[self.top]
         return packed.flatten(0, 1).index_select(0, packing.found[batch[ANSWERED]])
 
     def over_vocabulary(self, reached: Tensor) -> Tensor:
@@ -381,12 +381,6 @@ class Passes:
             with suppress(_Stop):
                 run_model(self._model, batch)
         return found
-
-    def _packed(self, border: int, packing: Packing | None, *, restored: bool) -> AbstractContextManager[None]:
-        if packing is None:
-            return nullcontext()
-        boolean = getattr(self._model.config, "_attn_implementation", None) == "sdpa"
-        return packed_layers(self._layers[border:], packing, boolean=boolean, restored=restored)
 
     def _caught(self, border: int, found: dict[int, Tensor], *, stop: bool) -> AbstractContextManager[None]:
         def catch(_layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -170,31 +170,28 @@ class TrunkCache:
             self._held[place, border] = self._held.pop((place, border))
             return entry.states
 
-    def room(self, tokens: int, like: Tensor, *, needed: Collection[Name]) -> tuple[Tensor, bool]:
+    def room(
+        self, tokens: int, like: Tensor, *, needed: Collection[Name], evict: bool = True
+    ) -> tuple[Tensor, bool] | None:
         """Room for states that are about to be computed, and whether it is on the disk. What is needed may not go,
-        because the stage that is trained takes all of it at once.
+        because the stage that is trained takes all of it at once. Without `evict`, free space alone; None if there is
+        none.
         """
         size = _size(tokens, like)
         with self._changing:
             for on_disk in (False, True):
-                if self._make_room(size, on_disk=on_disk, needed=needed):
+                is_free = self.used(on_disk=on_disk) + size <= self._budgets[on_disk]
+                if is_free or (evict and self._make_room(size, on_disk=on_disk, needed=needed)):
                     return self._made(tokens, like, on_disk=on_disk), on_disk
             needed_bytes = sum(entry.size for name, entry in self._held.items() if name in needed)
+        if not evict:
+            return None
         raise StorageError(
             f"the trunk cache has no room: this stage needs at least {_gib(needed_bytes + size)} at once, but "
             f"training.cache_memory is {_gib(self._budgets[False])} and training.cache_disk "
             f"{_gib(self._budgets[True])}. Raise one of them in the run's recipe.yaml (they change no bits), or make a "
             "run with trunk_cache: false"
         )
-
-    def free_room(self, tokens: int, like: Tensor) -> tuple[Tensor, bool] | None:
-        """Like `room`, but evicts nothing; None if there is no free space."""
-        size = _size(tokens, like)
-        with self._changing:
-            for on_disk in (False, True):
-                if self.used(on_disk=on_disk) + size <= self._budgets[on_disk]:
-                    return self._made(tokens, like, on_disk=on_disk), on_disk
-        return None
 
     def put(self, name: Name, digest: str, states: SliceStates, *, on_disk: bool) -> None:
         """Hold states in the room that was made for them."""
@@ -279,7 +276,12 @@ def fill_cache(
         tokens = token_counts(batch, next(iter(by_border.values())))
         if rooms is None:
             total = sum(contents.lengths) if contents.lengths else tokens[0] * len(contents.records)
-            rooms = _rooms(cache, contents.place, packed, total, needed=needed)
+            rooms = {}
+            for border in sorted(packed, key=lambda border: (contents.place, border) not in needed):
+                evict = (contents.place, border) in needed
+                found = cache.room(total, packed[border], needed=needed, evict=evict)
+                if found is not None:
+                    rooms[border] = found
         for border, (room, _) in rooms.items():
             room[row : row + len(packed[border])] = packed[border]
         for record, count in zip(numbers, tokens, strict=True):
@@ -291,19 +293,6 @@ def fill_cache(
         states[border] = SliceStates(packed=room, starts=starts, lengths=lengths)
         cache.put((contents.place, border), contents.digest, states[border], on_disk=on_disk)
     return states
-
-
-def _rooms(
-    cache: TrunkCache, place: Place, packed: Mapping[int, Tensor], tokens: int, *, needed: Collection[Name]
-) -> dict[int, tuple[Tensor, bool]]:
-    """Room at every border that is needed, and at the others that there is free room for. The needed ones first."""
-    rooms = {}
-    for border in sorted(packed, key=lambda border: (place, border) not in needed):
-        if (place, border) in needed:
-            rooms[border] = cache.room(tokens, packed[border], needed=needed)
-        elif (free := cache.free_room(tokens, packed[border])) is not None:
-            rooms[border] = free
-    return rooms
 
 
 def _size(tokens: int, like: Tensor) -> int:
