@@ -11,7 +11,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import torch
 from peft import IA3Config, LoraConfig, PeftConfig, inject_adapter_in_model
@@ -32,8 +32,8 @@ BlockTensors: TypeAlias = Mapping[int, StageTensors]
 """Blocks by number, 1 at the top, in the order in which stages trained them; each with what its stage left."""
 
 
-class Mounted(ABC):
-    """A base model with the blocks of a chain of stages on it, and at most one that is added to be trained.
+class Model(ABC):
+    """A base model that blocks are mounted on: those of a chain of stages, and at most one that is added to be trained.
 
     Tensors of an artifact that do not fit raise IntegrityError. A change of what is not the stage's own raises
     IsolationError.
@@ -41,6 +41,31 @@ class Mounted(ABC):
 
     def __init__(self, base: Base) -> None:
         self.base = base
+        self.passes = Passes(base)
+        self._is_mounted = False
+
+    @contextmanager
+    def mounted(self, blocks: BlockTensors) -> Iterator[Self]:
+        """The model with some blocks on, and the head of the stage that trained the last of them.
+
+        Without blocks: the base model, its head as it is. On leaving, all tensors are as loaded again (no trained head
+        stays behind), and nothing is trainable.
+        """
+        if self._is_mounted:
+            raise IsolationError("this model has blocks on it already; leave the first `mounted` block first")
+        self._is_mounted = True
+        try:
+            with self._with(blocks):
+                yield self
+        finally:
+            self._is_mounted = False
+
+    @abstractmethod
+    def _with(self, blocks: BlockTensors) -> AbstractContextManager[None]: ...
+
+    @abstractmethod
+    def border(self, block: int) -> int:
+        """Index of a block's lowest layer, at whose input its trunk ends. For block 0, the number of layers."""
 
     @abstractmethod
     def add_block(self, block: int) -> None:
@@ -65,48 +90,16 @@ class Mounted(ABC):
     def load_head(self, tensors: Mapping[str, Tensor]) -> None:
         copy_exactly(self.base.head_parameters(), tensors, what="the head")
 
+    def reset_head(self, *, seed: int) -> None:
+        """Draw the head anew; a first stage starts from it."""
+        reset_head(self.base, seed=seed)
+
     def own_tensors(self) -> StageTensors:
         """Copies of the block that was added and the head, on the CPU."""
         return StageTensors(
             block={name: copied(value) for name, value in self._block_parameters().items()},
             head={name: copied(value) for name, value in self.base.head_parameters().items()},
         )
-
-
-class Model(ABC):
-    """A base model that blocks are mounted on, one chain at a time."""
-
-    def __init__(self, base: Base) -> None:
-        self.base = base
-        self.passes = Passes(base)
-        self._is_mounted = False
-
-    @contextmanager
-    def mounted(self, blocks: BlockTensors) -> Iterator[Mounted]:
-        """The model with some blocks on, and the head of the stage that trained the last of them.
-
-        Without blocks: the base model, its head as it is. On leaving, all tensors are as loaded again (no trained head
-        stays behind), and nothing is trainable.
-        """
-        if self._is_mounted:
-            raise IsolationError("this model has blocks on it already; leave the first `mounted` block first")
-        self._is_mounted = True
-        try:
-            with self._with(blocks) as mount:
-                yield mount
-        finally:
-            self._is_mounted = False
-
-    @abstractmethod
-    def _with(self, blocks: BlockTensors) -> AbstractContextManager[Mounted]: ...
-
-    @abstractmethod
-    def border(self, block: int) -> int:
-        """Index of a block's lowest layer, at whose input its trunk ends. For block 0, the number of layers."""
-
-    def reset_head(self, *, seed: int) -> None:
-        """Draw the head anew; a first stage starts from it."""
-        reset_head(self.base, seed=seed)
 
 
 class OneProduct(LoraVariant):  # type: ignore[misc, unused-ignore]
@@ -126,45 +119,74 @@ class OneProduct(LoraVariant):  # type: ignore[misc, unused-ignore]
         return summed.view(result.shape)
 
 
-class MountedModel(Mounted):
-    """A base model with trained blocks merged into its weights or beside them, and at most one block of PEFT's on it.
+class BlockModel(Model):
+    """A base model whose blocks are adapters on some of its layers."""
 
-    Args:
-        pristine: digest of the bare base.
-        replaced: the base's own parameters in whose place merged ones are.
-        beside: updates that are computed beside the weights.
-    """
-
-    def __init__(
-        self,
-        base: Base,
-        adapter: Adapter,
-        *,
-        pristine: str,
-        replaced: Mapping[str, nn.Parameter],
-        beside: Sequence[Tensor],
-    ) -> None:
+    def __init__(self, base: Base, adapter: Adapter) -> None:
         super().__init__(base)
-        self._adapter = adapter
-        self._pristine = pristine
-        self._replaced = replaced
-        self._beside = beside
-        self._merged = self._merged_digest()
-        self.targets: tuple[str, ...] = ()
+        self.adapter = adapter
+        self.modules: Mapping[str, nn.Module] = dict(base.model.named_modules())
+        """The bare model's modules by full name; listed once, for a walk would be a part of a single answer's time."""
+        self._pristine = base_digest(base)
+        self._bare_head = {name: value.detach().clone() for name, value in base.head_parameters().items()}
+        self._targets: tuple[str, ...] = ()
         """Modules that PEFT was asked to adapt."""
+        self._replaced: Mapping[str, nn.Parameter] = {}
+        """The base's own parameters in whose place merged ones are."""
+        self._beside: Sequence[Tensor] = ()
+        """Updates that are computed beside the weights."""
+
+    @contextmanager
+    def _with(self, blocks: BlockTensors) -> Iterator[None]:
+        model, quantized = self.base.model, self.base.quantized
+        links = (
+            prepare(self.base, self.adapter, block, tensors, merged=not quantized) for block, tensors in blocks.items()
+        )
+        with ExitStack() as stack:
+            if quantized and blocks:
+                layers = (module for module in self.modules.values() if isinstance(module, QuantizedLinear))
+                chain = list(links)
+                together = Stack(self.base, [chain], dtype=next(layers).compute_dtype)
+                self._beside = together.tensors()
+                for link in chain:
+                    stack.enter_context(together.on(link.block, slice(0, 1), groups=1))
+            else:
+                self._replaced = stack.enter_context(merged_on(self.modules, (link.merged or {} for link in links)))
+            self._merged = self._merged_digest()
+            try:
+                if blocks:
+                    self.load_head(list(blocks.values())[-1].head)
+                yield
+            finally:
+                if self._targets:  # else nothing was wrapped
+                    for name, module in list(model.named_modules()):
+                        if isinstance(module, BaseTunerLayer) and name in self.modules:
+                            model.set_submodule(name, self.modules[name])
+                    if hasattr(model, "peft_config"):
+                        del model.peft_config
+                    model.requires_grad_(False)
+                for name, value in self._bare_head.items():
+                    model.get_parameter(name).data.copy_(value)
+                self._targets, self._replaced, self._beside = (), {}, ()  # no trained tensor stays
+
+    def border(self, block: int) -> int:
+        if block == 0:
+            return self.passes.top
+        width = self.adapter.layers_per_slice
+        return block_layers(block, layers=self.base.layers.count, layers_per_slice=width)[0]
 
     def add_block(self, block: int) -> None:
         """Wrap the modules of a block, at PEFT's initial values drawn from the global generator."""
         model = self.base.model
-        if self.targets:
+        if self._targets:
             raise IsolationError(f"block {block} cannot be added: another block is on, and one is trained at a time")
-        self.targets = block_modules(model, self.base.layers, self._adapter, block)
-        inject_adapter_in_model(peft_config(self._adapter, self.targets), model, adapter_name=_ADAPTER)
+        self._targets = block_modules(model, self.base.layers, self.adapter, block)
+        inject_adapter_in_model(peft_config(self.adapter, self._targets), model, adapter_name=_ADAPTER)
         wrapped = {name for name, module in model.named_modules() if isinstance(module, BaseTunerLayer)}
-        if wrapped != set(self.targets):
-            stray = sorted(wrapped ^ set(self.targets))
+        if wrapped != set(self._targets):
+            stray = sorted(wrapped ^ set(self._targets))
             raise IsolationError(f"PEFT adapts other modules than those of block {block}: {listed(stray, most=3)}")
-        for name in self.targets:
+        for name in self._targets:
             module = model.get_submodule(name).eval()  # a new adapter starts in training mode, with its dropout on
             if isinstance(module, Linear) and _ADAPTER not in module.lora_variant:  # IA3 and DoRA stay PEFT's
                 module.lora_variant[_ADAPTER] = OneProduct
@@ -177,7 +199,7 @@ class MountedModel(Mounted):
         own = [*self._block_parameters().values(), *self.base.head_parameters().values()]
         for parameter in own:
             parameter.requires_grad_(True)
-        for name in self.targets:
+        for name in self._targets:
             self.base.model.get_submodule(name).train()  # the adapter's own dropout; the base stays in eval mode
             self.base.model.get_submodule(name).get_submodule("base_layer").eval()
         return own
@@ -203,62 +225,10 @@ class MountedModel(Mounted):
     def _block_parameters(self) -> dict[str, nn.Parameter]:
         return {
             f"{target}/{name.replace(f'.{_ADAPTER}', '')}": parameter
-            for target in self.targets
+            for target in self._targets
             for name, parameter in self.base.model.get_submodule(target).named_parameters()
             if not name.startswith("base_layer.")
         }
-
-
-class BlockModel(Model):
-    """A base model whose blocks are adapters on some of its layers."""
-
-    def __init__(self, base: Base, adapter: Adapter) -> None:
-        super().__init__(base)
-        self.adapter = adapter
-        self.modules: Mapping[str, nn.Module] = dict(base.model.named_modules())
-        """The bare model's modules by full name; listed once, for a walk would be a part of a single answer's time."""
-        self._pristine = base_digest(base)
-        self._bare_head = {name: value.detach().clone() for name, value in base.head_parameters().items()}
-
-    @contextmanager
-    def _with(self, blocks: BlockTensors) -> Iterator[MountedModel]:
-        model, quantized = self.base.model, self.base.quantized
-        links = (
-            prepare(self.base, self.adapter, block, tensors, merged=not quantized) for block, tensors in blocks.items()
-        )
-        with ExitStack() as stack:
-            replaced: Mapping[str, nn.Parameter] = {}
-            beside: Sequence[Tensor] = ()
-            if quantized and blocks:
-                layers = (module for module in self.modules.values() if isinstance(module, QuantizedLinear))
-                chain = list(links)
-                together = Stack(self.base, [chain], dtype=next(layers).compute_dtype)
-                beside = together.tensors()
-                for link in chain:
-                    stack.enter_context(together.on(link.block, slice(0, 1), groups=1))
-            else:
-                replaced = stack.enter_context(merged_on(self.modules, (link.merged or {} for link in links)))
-            mount = MountedModel(self.base, self.adapter, pristine=self._pristine, replaced=replaced, beside=beside)
-            try:
-                if blocks:
-                    mount.load_head(list(blocks.values())[-1].head)
-                yield mount
-            finally:
-                if mount.targets:  # else nothing was wrapped
-                    for name, module in list(model.named_modules()):
-                        if isinstance(module, BaseTunerLayer) and name in self.modules:
-                            model.set_submodule(name, self.modules[name])
-                    if hasattr(model, "peft_config"):
-                        del model.peft_config
-                    model.requires_grad_(False)
-                for name, value in self._bare_head.items():
-                    model.get_parameter(name).data.copy_(value)
-
-    def border(self, block: int) -> int:
-        if block == 0:
-            return self.passes.top
-        width = self.adapter.layers_per_slice
-        return block_layers(block, layers=self.base.layers.count, layers_per_slice=width)[0]
 
 
 _ADAPTER = "s3t"
@@ -281,22 +251,43 @@ def peft_config(adapter: Adapter, targets: Sequence[str]) -> PeftConfig:
     )
 
 
-class MountedWhole(Mounted):
-    """A base model with the parameters of a stage in place of its own: the one block is every parameter but the head's.
+class WholeModel(Model):
+    """A base model whose one block is every parameter but the head's (the original SISA; Bourtoule et al. 2021).
 
-    It is put on the base model by copying it there (the original SISA; Bourtoule et al. 2021).
+    It is put on the base model by copying it there, and taken off by copying the base model's own values back.
     """
 
-    def __init__(self, base: Base, *, buffers: str) -> None:
+    def __init__(self, base: Base, _adapter: Adapter) -> None:
         super().__init__(base)
-        self._buffers = buffers
-        self._added = False
+        self._buffers = base_digest(base, parameters=False)
+        self._bare = {name: value.detach().clone() for name, value in base.model.named_parameters()}
+        self._has_block = False
+
+    @contextmanager
+    def _with(self, blocks: BlockTensors) -> Iterator[None]:
+        self._has_block = False
+        try:
+            for number, tensors in blocks.items():
+                self.add_block(number)
+                self.load_block(number, tensors.block)
+                self.load_head(tensors.head)
+            yield
+        finally:
+            self.base.model.requires_grad_(False)
+            with torch.no_grad():
+                for name, value in self.base.model.named_parameters():
+                    value.grad = None
+                    value.copy_(self._bare[name])
+
+    def border(self, block: int) -> int:
+        """The block begins at the bottom; for 0, above the last layer."""
+        return self.passes.top if block == 0 else 0
 
     def add_block(self, block: int) -> None:
         """Begin with the base model's own parameters."""
-        if block != 1 or self._added:
+        if block != 1 or self._has_block:
             raise IsolationError(f"block {block} cannot be added: the model itself is the one block")
-        self._added = True
+        self._has_block = True
 
     def thaw(self) -> list[nn.Parameter]:
         """Make every parameter trainable. The model stays in evaluation mode, as under adapters: no dropout."""
@@ -313,32 +304,3 @@ class MountedWhole(Mounted):
     def _block_parameters(self) -> dict[str, nn.Parameter]:
         head = set(self.base.head)
         return {name: value for name, value in self.base.model.named_parameters() if name not in head}
-
-
-class WholeModel(Model):
-    """A base model whose one block is itself. It is taken off by copying the base model's own values back."""
-
-    def __init__(self, base: Base, _adapter: Adapter) -> None:
-        super().__init__(base)
-        self._buffers = base_digest(base, parameters=False)
-        self._bare = {name: value.detach().clone() for name, value in base.model.named_parameters()}
-
-    @contextmanager
-    def _with(self, blocks: BlockTensors) -> Iterator[MountedWhole]:
-        try:
-            mount = MountedWhole(self.base, buffers=self._buffers)
-            for number, tensors in blocks.items():
-                mount.add_block(number)
-                mount.load_block(number, tensors.block)
-                mount.load_head(tensors.head)
-            yield mount
-        finally:
-            self.base.model.requires_grad_(False)
-            with torch.no_grad():
-                for name, value in self.base.model.named_parameters():
-                    value.grad = None
-                    value.copy_(self._bare[name])
-
-    def border(self, block: int) -> int:
-        """The block begins at the bottom; for 0, above the last layer."""
-        return self.passes.top if block == 0 else 0

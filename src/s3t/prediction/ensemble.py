@@ -35,7 +35,7 @@ from torch import Tensor
 
 from s3t.errors import InputError
 from s3t.models.adapters import KeptStack, Link, Stack, StageTensors, merged_on, prepare, prepared_nbytes
-from s3t.models.blocks import BlockModel, Model, Mounted
+from s3t.models.blocks import BlockModel, Model
 from s3t.models.encoders import Encoder, tokens
 from s3t.models.passes import Batch, Sharing, find_sharing, head_owners, tiled
 from s3t.progress import SILENT, Steps
@@ -252,11 +252,11 @@ class Ensemble:
         """
         device = self.model.passes.device
         logits: Scores = np.full((len(members), self._windows.answers(inputs), self.model.base.answers), np.nan)
-        with exact_numerics(device, self._training), self.model.mounted({}) as mount, torch.inference_mode():
+        with exact_numerics(device, self._training), self.model.mounted({}), torch.inference_mode():
             order, chains = _deepest_first(members)
             ensemble: _Pass | None = None
             for rows, batch in itertools.chain.from_iterable(self._windows.of(inputs, device)):
-                ensemble = ensemble or _Pass(self, mount, chains, sharing=self._shared(batch))
+                ensemble = ensemble or _Pass(self, chains, sharing=self._shared(batch))
                 logits[np.ix_(order, rows)] = ensemble.run(batch, steps)
         return logits
 
@@ -269,14 +269,14 @@ class Ensemble:
         order, chains = _deepest_first(members)
         with (
             exact_numerics(self.model.passes.device, self._training),
-            self.model.mounted({}) as mount,
+            self.model.mounted({}),
             torch.inference_mode(),
         ):
             on: AbstractContextManager[object]
             if len(chains) == 1 and all(link.merged is not None for link in chains[0]):
                 on = merged_on(self.model.modules, [link.merged or {} for link in chains[0]])
             else:
-                stack = self.stacks.of(mount.base, chains, dtype=self.dtype)
+                stack = self.stacks.of(self.model.base, chains, dtype=self.dtype)
                 on = _blocks_on(stack, chains, [link.block for link in chains[0]], groups=len(chains))
             with on:
                 yield order
@@ -314,9 +314,9 @@ def _blocks_on(
 class _Pass:
     """One ensemble on the model: the deepest member first."""
 
-    def __init__(self, ensemble: Ensemble, mount: Mounted, chains: Sequence[Chain], *, sharing: Sharing) -> None:
+    def __init__(self, ensemble: Ensemble, chains: Sequence[Chain], *, sharing: Sharing) -> None:
         self._ensemble = ensemble
-        self._mount = mount
+        self._model = ensemble.model
         self._passes = ensemble.model.passes
         self._chains = chains
         self._merged = all(link.merged is not None for chain in chains for link in chain)
@@ -327,7 +327,7 @@ class _Pass:
 
     @cached_property
     def _stack(self) -> Stack:
-        base = self._mount.base
+        base = self._model.base
         heads = head_owners(base) if self._side_by_side else ()
         return self._ensemble.stacks.of(base, self._chains, dtype=self._ensemble.dtype, heads=heads)
 
@@ -352,10 +352,10 @@ class _Pass:
         """Logits of members, each in a pass of its own above the trunk; without one, from the inputs."""
         parts: list[Scores] = []
         for number, (chain, border) in enumerate(zip(self._chains, self._borders, strict=True)):
-            self._mount.load_head(chain[-1].head)
+            self._model.load_head(chain[-1].head)
             on: AbstractContextManager[object]
             if self._merged:
-                on = merged_on(self._ensemble.model.modules, [link.merged or {} for link in chain])
+                on = merged_on(self._model.modules, [link.merged or {} for link in chain])
             else:
                 on = _blocks_on(self._stack, [chain], [link.block for link in chain], first=number, groups=1)
             with on:
@@ -365,7 +365,7 @@ class _Pass:
 
     def _team(self, team: slice, batch: Batch, trunk: Mapping[int, Tensor]) -> Scores:
         """Logits of some members, side by side through the layers and their heads."""
-        chains, border_of = self._chains[team], self._ensemble.model.border
+        chains, border_of = self._chains[team], self._model.border
         depths = sorted({_deepest(chain) for chain in chains}, reverse=True)
         states = trunk[border_of(depths[0])][:0]
         for depth, above in pairwise([*depths, 0]):  # no member joins in between
