@@ -26,23 +26,6 @@ class Options:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Declared:
-    """Fields of a recipe, outside of its `method`, that do not fit every method."""
-
-    task: Task
-    shards: int
-    slices: int
-    layers: int | str
-    """`adapter.layers`."""
-    budget: int | None
-    """`sequences.budget`."""
-    trunk_cache: bool | str
-    """`training.trunk_cache`."""
-    prototypes_alone: bool
-    """`prediction.prototypes_alone`."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Method:
     """Method that a recipe names: a block a slice (the paper's), the blocks of the stages before frozen; or one block
     for all stages, the whole adapter or the model itself.
@@ -122,23 +105,33 @@ class Method:
         """Estimated number of the earlier slices' records that a stage sees again."""
         return round(self.options.replay * records)
 
-    def problems(self, declared: Declared) -> list[str]:
-        """Problems of a recipe's other fields under this method, in words."""
+    def problems(
+        self,
+        *,
+        task: Task,
+        shards: int,
+        slices: int,
+        layers: int | str,
+        budget: int | None,
+        trunk_cache: bool | str,
+        prototypes_alone: bool,
+    ) -> list[str]:
+        """Problems of fields of the recipe's other sections under this method, in words."""
         problems = []
-        if self.one_slice and (declared.shards, declared.slices) != (1, 1):
+        if self.one_slice and (shards, slices) != (1, 1):
             problems.append(f"method {self} trains on one slice of one shard; leave partition.shards and slices out")
-        if not self.has_adapters and declared.layers != "all":
+        if not self.has_adapters and layers != "all":
             problems.append("adapter.layers: with trainable: all there is no adapter; take it out")
-        if self.has_prototypes and not declared.task.target.takes_prototypes:
+        if self.has_prototypes and not task.target.takes_prototypes:
             problems.append(
                 f"method {self} averages the records of a class, so it needs a task with one label a record and an "
-                f"output for each label; {declared.task} is none, use another method"
+                f"output for each label; {task} is none, use another method"
             )
-        if not self.has_prototypes and declared.prototypes_alone:
+        if not self.has_prototypes and prototypes_alone:
             problems.append("prediction.prototypes_alone belongs to protosisa; take it out or set method: protosisa")
-        if self.one_order and declared.budget not in (None, 1):
+        if self.one_order and budget not in (None, 1):
             problems.append(f"sequences.budget: method {self} has one order a shard; leave the budget out")
-        if not self.top_down and declared.trunk_cache is True:
+        if not self.top_down and trunk_cache is True:
             problems.append("training.trunk_cache: what lies below a block is trained, too, bottom-up; set it to auto")
         return problems
 

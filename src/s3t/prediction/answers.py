@@ -78,17 +78,6 @@ class Answers:
         """The target's measures."""
         return self.target.metrics(self.answer(np.stack(logits), shards, parts, counts)[0], expected, self.labels)
 
-    def report(
-        self,
-        logits: Sequence[Scores],
-        shards: Sequence[int],
-        expected: Sequence[Any],
-        parts: Sequence[float] | None = None,
-        counts: Sequence[int] | None = None,
-    ) -> tuple[tuple[dict[str, Any], ...], NDArray[np.int64] | None]:
-        """Measures of each label, and the confusion matrix if there is one."""
-        return self.target.report(self.answer(np.stack(logits), shards, parts, counts)[0], expected, self.labels)
-
 
 def _weights(shards: Sequence[int], parts: Sequence[float] | None) -> NDArray[np.float64] | None:
     """None where every shard has one member: then the plain mean is taken."""

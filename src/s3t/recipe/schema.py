@@ -22,7 +22,7 @@ from pydantic_core import core_schema
 
 from s3t import forests
 from s3t.errors import SettingError
-from s3t.methods import METHODS, Declared, Method, method_named
+from s3t.methods import METHODS, Method, method_named
 from s3t.recipe import parts
 from s3t.recipe.labels import alike, name_of, refuse_untyped
 from s3t.recipe.part import Part
@@ -275,7 +275,7 @@ class Recipe(Part):
         return self
 
     def _method_problems(self) -> list[str]:
-        declared = Declared(
+        problems = self.method.problems(
             task=self.task,
             shards=self.partition.shards,
             slices=self.partition.slices,
@@ -284,7 +284,6 @@ class Recipe(Part):
             trunk_cache=self.training.trunk_cache,
             prototypes_alone=self.prediction.prototypes_alone,
         )
-        problems = self.method.problems(declared)
         if self.image.is_augmented and self.training.trunk_cache is True:
             problems.append("training.trunk_cache: augmented images cannot be computed once; set it to auto")
         return problems + self._quantization_problems()
