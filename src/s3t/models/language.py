@@ -381,7 +381,7 @@ _ROLES = ("system", "user", ASSISTANT, "tool")
 Way: TypeAlias = Literal["batched", "single", "uncached"]
 """Several texts are written side by side; or each by itself; or each with whole passes, without a cache."""
 WAYS: tuple[Way, ...] = ("batched", "single", "uncached")
-"""The fastest first."""
+"""The fastest first. Models with states besides keys and values (Mamba, RWKV, hybrids) do not write rightly in all."""
 
 ROUNDING = 1e-2
 """Largest change by rounding, as a share of the change that a mistake would cause."""

@@ -151,8 +151,10 @@ class _Held(NamedTuple):
 
 
 class TrunkCache:
-    """States within a budget of memory and one of disk. What was used least recently moves to the disk, in files of a
-    folder, or goes. Safe to share among threads.
+    """The trunk's states of slices, computed in batches of a slice alone: so they are a function of it, whatever has room.
+
+    They end with the slice or the process. What exceeds the memory and was used least recently moves to the disk, in
+    files without a name, which the system takes back by itself, or goes. Safe to share among threads.
     """
 
     def __init__(self, *, memory: int, disk: int, folder: Path) -> None:
