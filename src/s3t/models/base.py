@@ -80,8 +80,8 @@ class Answered:
 class PooledModel(nn.Module):
     """The backbone of a classifier of transformers, a pooling, and one linear module as its head.
 
-    transformers' own classifiers read the first token, mostly through a dense layer, whatever the base was made for. The
-    head here is named and has a bias as their last module, so a head that is one linear module is kept.
+    transformers' own classifiers read the first token, mostly through a dense layer, whatever the base was made for.
+    The head here is named and has a bias as their last module, so a head that is one linear module is kept.
     """
 
     def __init__(self, classifier: Any, pooling: Pooling) -> None:

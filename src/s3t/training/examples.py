@@ -151,7 +151,7 @@ class _Held(NamedTuple):
 
 
 class TrunkCache:
-    """The trunk's states of slices, computed in batches of a slice alone: so they are a function of it, whatever has room.
+    """The trunk's states of slices, each computed in batches of one slice alone: whatever has room, they are its own.
 
     They end with the slice or the process. What exceeds the memory and was used least recently moves to the disk, in
     files without a name, which the system takes back by itself, or goes. Safe to share among threads.
