@@ -60,7 +60,16 @@ ASKED = {
         *("inputs.in_words", "inputs.kind", "inputs.section", "target.column", "task.name", "task.model"),
     },
     "method": {
-        *("blockwise", "has_prototypes", "has_adapters", "one_order", "one_slice", "top_down", "trainable"),
+        *(
+            "blockwise",
+            "has_prototypes",
+            "has_adapters",
+            "one_block",
+            "one_order",
+            "one_slice",
+            "top_down",
+            "trainable",
+        ),
         *("method.name", "method.direction", "method.replay", "options.direction", "options.replay", "blocks.width"),
     },
     "kind of a stage": {"stage.kind", "link.kind", "member.kind"},

@@ -3,7 +3,7 @@
 As `benchmarks.plain` (block k and the head on slices 1..k, the blocks above on and frozen); where s3t takes bfloat16,
 with autocast and all frozen weights in bfloat16; with batches of texts of similar length, by `transformers`' own
 sampler, padded to multiples of 8; with fused AdamW, and eager attention on a CPU, where it is the fastest in bfloat16;
-without dropout of the base model, as s3t has none. With `bucketing: none`, batches of texts are drawn at random, too.
+without dropout of the base model, as s3t has none. With `shortcuts: []`, batches of texts are drawn at random, too.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def train_stage(
     examples: Any = list(records)  # read once: a row of the data set is made anew each time
     order: Sampler[int] = (
         RandomSampler(examples, generator=random)
-        if plain.images or training["bucketing"] == "none"
+        if plain.images or training["shortcuts"] == []
         else LengthGroupedSampler(size, dataset=examples, generator=random)
     )
     loader: DataLoader[Any] = DataLoader(examples, size, sampler=order, collate_fn=collator(plain, multiple=8))

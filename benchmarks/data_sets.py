@@ -10,7 +10,6 @@ Variants take turns, each in a process of its own; a repetition has a seed of it
 
     opponents    s3t and `benchmarks.competent`, three seeds (STS-B eight, as its scores vary most); and beside them
                  `benchmarks.plain` without dropout (`transformers.Trainer`, float32), one seed, since it takes long
-    bucketing    s3t on texts whose rows are not packed: batches in random order, and by length; three seeds
     accuracy     three shards, 600 records (banking77: 20 a label), 4 epochs, rate 0.002, at most 1,000 test records,
                  three seeds (SST-2 twenty); the opponents are `benchmarks.competent` with batches drawn at random, and,
                  once, s3t with the first token, one adapter on all records and layers, and logistic regression on what
@@ -110,17 +109,12 @@ PARTS = {
         more_seeds={"stsb": 8},
         once=(PLAIN,),
     ),
-    "bucketing": Part(
-        file="data_sets-bucketing.json",
-        names=TEXTS,
-        variants={way: {"training": {"bucketing": way}} for way in ("none", "length")},
-    ),
     "accuracy": Part(
         file="data_sets-accuracy.json",
         names=("banking77", "sst2", "cola", "cifar10"),
         variants={
             "s3t": {},
-            COMPETENT: {"training": {"bucketing": "none"}},
+            COMPETENT: {"training": {"shortcuts": []}},
             FIRST: {"text": {"pooling": "first"}},
             FROZEN: {},
             WHOLE: {"partition": {"shards": 1, "slices": 1}},
@@ -263,15 +257,6 @@ def concluded(runs: Sequence[Run]) -> dict[str, Any]:
     }
 
 
-def bucketing(runs: Sequence[Run]) -> dict[str, Any]:
-    """How batches by length compare with batches in random order."""
-    return {
-        "points_above": points_above(runs, "none", "length"),
-        "times_as_fast": statistics.median(ratios_of(runs, "none", "length")),
-        **scores_and_seconds(runs),
-    }
-
-
 def accuracy(runs: Sequence[Run]) -> dict[str, Any]:
     """How many points of its score s3t is above the competent loop."""
     return {
@@ -287,7 +272,6 @@ def heads(runs: Sequence[Run]) -> dict[str, Any]:
 
 CONCLUSIONS: Mapping[str, Callable[[Sequence[Run]], dict[str, Any]]] = {
     "opponents": concluded,
-    "bucketing": bucketing,
     "accuracy": accuracy,
     "head": heads,
 }

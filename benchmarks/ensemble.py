@@ -48,10 +48,9 @@ from benchmarks.machine import describe
 from benchmarks.one_text import differences, one_text, trained, with_blocks
 from experiments.tasks import task
 from s3t.models.assembly import assemble
-from s3t.models.encode import tokens
+from s3t.models.encoders import tokens
 from s3t.models.source import model_folder
-from s3t.prediction.ensemble import Ensemble, Merging
-from s3t.prediction.windows import Windows
+from s3t.prediction.ensemble import Ensemble, Windows, fit_merged
 from s3t.program import set_up_process
 from s3t.recipe import recipe_from
 from s3t.tasks.aggregate import Scores
@@ -208,9 +207,10 @@ class Case:
         self.chains = [random_chain(self.model, depth, seed=seed, spread=0.03) for seed in range(MEMBERS)]
         windows = Windows(self.encoder, batch_size=BATCH, window_batches=64)
         settings = whole.prediction
-        merging = Merging(members=MEMBERS, blocks=layers, memory=settings.merged_memory, kept=settings.adapter_memory)
+        memory = {"memory": settings.merged_memory, "kept": settings.adapter_memory}
+        merged = fit_merged(self.model, members=MEMBERS, blocks=layers, **memory)
         made: Callable[..., Ensemble] = partial(Ensemble, self.model, windows, training=self.training)
-        self.ensembles = {"s3t": made(merging=merging), "side by side": made()}
+        self.ensembles = {"s3t": made(merged=merged), "side by side": made()}
         self.members = {
             way: [[ensemble.prepared(*stage) for stage in chain.items()] for chain in self.chains]
             for way, ensemble in self.ensembles.items()

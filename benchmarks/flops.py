@@ -15,8 +15,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import PreTrainedModel
 
 from benchmarks.plain import add_block
-from s3t.models.first_token import cut_modules, first_tokens
 from s3t.models.layers import find_layers
+from s3t.models.passes import cut_modules, first_tokens
 
 
 def cache_bound(depths: Iterable[int], *, layers: int, width: int) -> float:
@@ -62,7 +62,7 @@ def step_flops(
         inputs: the shape of each input of a batch.
         depth: of the stage; block `depth` is trained, those above are on and frozen.
         adapter: rank, alpha, target_modules, layers_per_slice.
-        first_token: the last layer is passed for the first token alone, as s3t does (`training.last_layer`).
+        first_token: the last layer is passed for the first token alone, as s3t does (`training.shortcuts`).
     """
     with torch.device("meta"):
         model = make_model()

@@ -105,7 +105,6 @@ def computed(_: Llama) -> dict[str, Any]:
 
 BASES: Mapping[str, tuple[Bits, bool]] = {
     "bfloat16": ("none", True),
-    "bfloat16, merged_parents: false": ("none", False),
     "8bit": ("8bit", False),
     "4bit": ("4bit", False),
 }
@@ -246,7 +245,6 @@ def case(folder: Path, bits: str, *, checkpointing: bool) -> dict[str, int]:
     with model.mounted(frozen) as mount, torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
         mount.add_block(2)
         mount.thaw()
-        mount.fuse()
         growth = []
         for _ in range(2):  # the first makes code for its products
             for parameter in model.base.model.parameters():

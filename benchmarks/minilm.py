@@ -26,6 +26,6 @@ def stage_flops(depth: int, *, tokens: int, training: Mapping[str, Any]) -> int:
         {"input_ids": (1, tokens)},  # a mask would have to have values
         depth=depth,
         adapter=SLICED["adapter"],
-        first_token=training["last_layer"] == "first-token",
+        first_token="first-token" in training["shortcuts"],
     )
     return flops.whole - flops.trunk if training["trunk_cache"] else flops.whole

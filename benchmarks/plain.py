@@ -39,8 +39,8 @@ from transformers import (
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.trainer_callback import PrinterCallback, TrainerState
 
+from s3t.models.base import PooledModel, made_for
 from s3t.models.layers import find_layers
-from s3t.models.pooling import PooledModel, made_for
 
 Told = Callable[[int], None]
 

@@ -52,7 +52,7 @@ Runs = Mapping[str, list[dict[str, Any]]]
 Changes = Mapping[str, Any]
 """Of the recipe's training part."""
 
-SLOW: Changes = {"trunk_cache": False, "bucketing": "none", "attention": "sdpa"}
+SLOW: Changes = {"trunk_cache": False, "shortcuts": [], "attention": "sdpa"}
 BOTH: Mapping[str, Changes] = {"float32": {"precision": "float32"}, "bfloat16": {"precision": "bfloat16"}}
 
 
@@ -83,8 +83,7 @@ PARTS = {
         variants={
             "s3t": {},
             "without cache": {"trunk_cache": False},
-            "without packing": {"bucketing": "none"},
-            "batches of one length": {"bucketing": "length"},
+            "without packing": {"shortcuts": []},
             "with sdpa": {"attention": "sdpa"},
             "float32": {"precision": "float32"},
             "without all": {**SLOW, "precision": "float32"},

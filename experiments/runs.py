@@ -23,7 +23,7 @@ from experiments.tasks import Task
 from s3t.forests import AsNeeded
 from s3t.prediction.members import Member
 from s3t.stages import Kind
-from s3t.training import environment, resolve_device
+from s3t.training.numerics import environment, resolve_device
 
 Logits = NDArray[np.float32]
 """Inputs x labels."""

@@ -30,7 +30,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from s3t.models.alone import ALONE
+from s3t.models.base import ALONE
 
 BASE = "base"
 _STARTED_SECONDS = 30.0

@@ -14,7 +14,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
-from s3t.models.encode import TRIAL_TEXTS
+from s3t.models.encoders import TRIAL_TEXTS
 from testing.tiny import SALT, WORDS
 
 CHAT = (

@@ -9,13 +9,13 @@ from copy import deepcopy
 import numpy as np
 import torch
 from peft import inject_adapter_in_model
+from peft.tuners.lora import Linear
 from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import nn
 
-from s3t.models.blocks import BlockModel, peft_config
-from s3t.models.encode import Encoded, Encoder
-from s3t.models.model import BlockTensors, Model
-from s3t.models.tensors import StageTensors
+from s3t.models.adapters import StageTensors
+from s3t.models.blocks import BlockModel, BlockTensors, Model, OneProduct, peft_config
+from s3t.models.encoders import Encoded, Encoder
 from s3t.recipe import Training
 from s3t.tasks.aggregate import Scores
 from s3t.training.numerics import exact_numerics
@@ -65,6 +65,15 @@ def copy_with(model: BlockModel, chain: BlockTensors) -> nn.Module:
         for name, value in tensors.head.items():
             copy.get_parameter(name).data.copy_(value)
     return copy.requires_grad_(False)
+
+
+def as_peft_computes(model: nn.Module) -> None:
+    """Have PEFT's own forward pass compute a block that is on a model, not s3t's single product."""
+    for module in model.modules():
+        if isinstance(module, Linear):
+            for name in [name for name, variant in module.lora_variant.items() if variant is OneProduct]:
+                del module.lora_variant[name]
+                module.cast_input_dtype_enabled = True
 
 
 def merged_model(model: BlockModel, chain: BlockTensors) -> nn.Module:

@@ -39,14 +39,7 @@ MODEL_SIZES: dict[str, Any] = {
     "initializer_range": 0.3,
 }
 """Sizes of both models; layers are given to each."""
-PLAIN = {
-    "fused": False,
-    "fused_lora": False,
-    "attention": "model",
-    "bucketing": "none",
-    "last_layer": "whole",
-    "trunk_cache": False,
-}
+PLAIN = {"attention": "model", "shortcuts": [], "trunk_cache": False}
 """Training settings without anything that makes it fast."""
 
 

@@ -14,7 +14,7 @@ from transformers import AutoTokenizer
 
 import s3t
 from s3t.harness import S3TModel
-from s3t.models.tensors import deserialize
+from s3t.models.adapters import deserialize
 from s3t.partition import Place
 from s3t.stages import Stage
 from testing import tiny

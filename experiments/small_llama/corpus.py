@@ -21,7 +21,7 @@ from tokenizers.trainers import BpeTrainer
 from transformers import PreTrainedTokenizerFast
 
 from experiments.alpaca import COLUMNS, divided, parts
-from s3t.models.encode import Encoded
+from s3t.models.encoders import Encoded
 from s3t.models.language import LanguageEncoder
 from s3t.recipe import Language, recipe_from
 from s3t.records.ingest import ingest

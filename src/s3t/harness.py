@@ -22,8 +22,7 @@ from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
 from s3t.errors import InputError
 from s3t.models.language import asks_for_date
-from s3t.prediction.likelihood import Continuation, Likelihood
-from s3t.prediction.sampling import Sampling
+from s3t.prediction.generation import Continuation, Likelihood, Sampling
 from s3t.run.answerer import State
 from s3t.run.run import Run
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, WithJsonSchema
 
-from s3t.prediction.sampling import Sampling
+from s3t.prediction.generation import Sampling
 from s3t.wording import counted
 from s3t_server.answering import EVENTS, ServedRun, check_model
 from s3t_server.documents import RequestBody

@@ -25,8 +25,7 @@ from s3t_server.problems import refusal_to
 from s3t_server.writing import Gone, Order
 
 if TYPE_CHECKING:
-    from s3t.prediction.generation import Finish, Likely, Piece, Token
-    from s3t.prediction.sampling import Sampling
+    from s3t.prediction.generation import Finish, Likely, Piece, Sampling, Token
     from s3t.records.ingest import IngestedInputs
     from s3t.run.pending import PendingTexts
 

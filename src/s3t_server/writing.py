@@ -14,8 +14,7 @@ from s3t.errors import ClosedError, OvertakenError
 from s3t_server.problems import Refused
 
 if TYPE_CHECKING:
-    from s3t.prediction.generation import Piece
-    from s3t.prediction.sampling import Sampling
+    from s3t.prediction.generation import Piece, Sampling
     from s3t.records.ingest import IngestedInputs
     from s3t.run.pending import PendingTexts
     from s3t.run.writer import Writer

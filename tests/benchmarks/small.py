@@ -11,7 +11,7 @@ TRAINING = {
     "warmup": 0.06,
     "seed": 0,
     "precision": "bfloat16",
-    "bucketing": "length",
+    "shortcuts": ["packing"],
 }
 
 

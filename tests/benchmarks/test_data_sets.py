@@ -44,13 +44,6 @@ def test_a_variant_that_was_measured_once_is_compared_within_that_repetition():
     assert (found["seconds"][PLAIN], found["scores"][PLAIN]) == (40, 0.4)
 
 
-def test_ways_to_make_batches_are_compared_seed_by_seed():
-    runs = [{"none": run_of(20, [], base), "length": run_of(10, [], base - 0.01)} for base in (0.1, 0.5)]
-    found = data_sets.bucketing(runs)
-    assert found["times_as_fast"] == 2
-    assert found["points_above"] == pytest.approx({"mean": -1, "standard_error": 0})
-
-
 def test_each_data_set_has_its_seeds_and_the_slow_opponent_one(tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(data_sets, "task", lambda name, **_: name)

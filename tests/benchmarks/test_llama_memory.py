@@ -55,9 +55,9 @@ def test_the_bases_bytes_are_those_of_its_tensors(bits, widths, tmp_path):
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 @pytest.mark.parametrize("widths", WIDTHS, ids=str)
 def test_a_pass_saves_what_is_computed(widths, dropout, depth, tmp_path):
-    """Also with a frozen block beside the weights: its update saves nothing."""
+    """Also with a frozen block merged into the weights."""
     sizes = model_of(*widths)
-    model = load(tmp_path / "model", sizes, dropout=dropout, training={"merged_parents": False})
+    model = load(tmp_path / "model", sizes, dropout=dropout)
     saved = {}
 
     def keep(tensor):
@@ -78,7 +78,6 @@ def test_a_pass_saves_what_is_computed(widths, dropout, depth, tmp_path):
     with model.mounted(frozen) as mount, torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
         mount.add_block(depth)
         trained = sum(parameter.numel() for parameter in mount.thaw())
-        mount.fuse()
         tensors = (*model.base.model.parameters(), *model.base.model.buffers(), *mount._beside)
         own = {tensor.untyped_storage().data_ptr() for tensor in tensors}
         border = model.border(depth)

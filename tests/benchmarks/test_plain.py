@@ -11,8 +11,8 @@ from transformers import AutoConfig, AutoModelForSequenceClassification
 import s3t
 from benchmarks import plain
 from benchmarks.flops import step_flops
+from s3t.models.adapters import deserialize
 from s3t.models.encoders import encoder_for
-from s3t.models.tensors import deserialize
 from s3t.recipe import recipe_from
 from testing import tiny
 from tests.benchmarks.small import ADAPTER, TRAINING, slices_of

@@ -1,14 +1,13 @@
 """Methods: what holds of every one, and a new one that is defined here alone, trained, deleted from and asked."""
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
 import s3t
 from s3t.methods import METHODS, Method, Options, method_named
-from s3t.models.tensors import deserialize
+from s3t.models.adapters import deserialize
 from s3t.records.ingest import ingest
 from s3t.stages import Stage
 from testing import tiny
@@ -17,14 +16,10 @@ from testing.roles import roles
 from tests.run.worlds import make_worlds
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pairs:
+class Pairs(Method):
     """A block for every two slices: the second stage of a pair trains the first one's block on."""
 
-    width: str = "layers_per_slice"
-    top_down: bool = True
-
-    def count(self, slices):
+    def blocks(self, slices):
         return math.ceil(slices / 2)
 
     def trained(self, depth, slices):
@@ -35,7 +30,7 @@ class Pairs:
 
 
 def pairs(options):
-    return Method(name="pairs", options=options, blocks=Pairs(), one_order=False)
+    return Pairs(name="pairs", options=options)
 
 
 EVERY = [
@@ -50,12 +45,12 @@ EVERY = [
 def test_the_links_of_a_prefix_train_a_block_each_and_are_the_whole_model_at_the_end(method, slices):
     order = tuple(reversed(range(slices)))
     for depth in range(1, slices + 1):
-        links = method.blocks.links(order[:depth])
+        links = method.links(order[:depth])
         assert links[-1] == order[:depth]
         assert all(link == order[: len(link)] for link in links)
-        trained = [method.blocks.trained(len(link), slices) for link in links]
+        trained = [method.trained(len(link), slices) for link in links]
         assert len(set(trained)) == len(trained)
-    assert sorted(trained) == list(range(1, method.blocks.count(slices) + 1))
+    assert sorted(trained) == list(range(1, method.blocks(slices) + 1))
 
 
 @pytest.mark.parametrize("method", EVERY, ids=Method.described)
@@ -64,11 +59,11 @@ def test_a_stage_changes_its_own_block_alone(method, slices):
     """The model of a prefix is that of the prefix before, but for the block that its last stage trains."""
 
     def model(prefix):
-        return {method.blocks.trained(len(link), slices): link for link in method.blocks.links(prefix)}
+        return {method.trained(len(link), slices): link for link in method.links(prefix)}
 
     order = tuple(range(slices))
     for depth in range(2, slices + 1):
-        own = method.blocks.trained(depth, slices)
+        own = method.trained(depth, slices)
         assert model(order[:depth]) == model(order[: depth - 1]) | {own: order[:depth]}
 
 
@@ -113,9 +108,7 @@ def test_a_new_method_trains_forgets_exactly_and_answers(text_model, tmp_path, m
 
 
 def test_what_a_new_method_does_not_allow_is_refused_by_its_own_name(text_model, monkeypatch):
-    monkeypatch.setitem(
-        METHODS, "pairs", lambda options: Method(name="pairs", options=options, blocks=Pairs(), one_order=True)
-    )
+    monkeypatch.setitem(METHODS, "pairs", lambda options: Pairs(name="pairs", options=options, one_order=True))
     with pytest.raises(s3t.RecipeError, match="method pairs has one order a shard"):
         s3t.Run.create("never", recipe=tiny.recipe(text_model, method="pairs"), data=tiny.text_table())
     with pytest.raises(s3t.RecipeError, match="'full' or 'pairs'"):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from s3t.models.augment import augmented
+from s3t.models.encoders import augmented
 
 IMAGE = torch.arange(2 * 5 * 6, dtype=torch.float32).view(2, 5, 6)
 

@@ -6,13 +6,12 @@ import torch
 from peft.tuners.tuners_utils import BaseTunerLayer
 
 from s3t.errors import IntegrityError, IsolationError
+from s3t.models.adapters import StageTensors, deserialize, prepare, serialize
 from s3t.models.base import base_digest, load_base, reset_head
 from s3t.models.blocks import BlockModel
-from s3t.models.links import prepare
-from s3t.models.tensors import StageTensors, deserialize, serialize
 from s3t.recipe import recipe_from
 from testing import tiny
-from testing.plain import copy_with, random_chain
+from testing.plain import as_peft_computes, copy_with, random_chain
 
 ADAPTERS = [{}, {"kind": "ia3"}, {"use_dora": True}, {"dropout": 0.5}]
 
@@ -256,8 +255,8 @@ def gradients(model, precision, *, fused):
         mount.load_block(2, own_block.block)
         own = mount.thaw()
         model.base.model.zero_grad()
-        if fused:
-            mount.fuse()
+        if not fused:
+            as_peft_computes(model.base.model)
         logits = model.base.model(**inputs).logits
         logits.float().square().sum().backward()
         return [logits.detach().float(), *(parameter.grad.clone() for parameter in own)]
@@ -277,7 +276,6 @@ def test_dropout_of_a_fused_adapter_is_on_in_training_alone(text_model):
     with model.mounted({}) as mount, torch.no_grad():
         mount.add_block(1)
         mount.load_block(1, block)
-        mount.fuse()
         assert torch.equal(model.base.model(**inputs).logits, model.base.model(**inputs).logits)
         mount.thaw()
         assert not torch.equal(model.base.model(**inputs).logits, model.base.model(**inputs).logits)

@@ -9,7 +9,7 @@ import torch
 from transformers import AutoTokenizer, DataCollatorWithPadding
 
 from s3t.export.merged import copy_beside
-from s3t.models.encode import TextEncoder, WordEncoder
+from s3t.models.encoders import TextEncoder, WordEncoder
 from s3t.recipe import Text, recipe_from
 from s3t.records.ingest import ingest
 from testing import tiny

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from transformers import AutoTokenizer
 
-from s3t.models.encode import TextEncoder, WordEncoder
+from s3t.models.encoders import TextEncoder, WordEncoder
 from s3t.models.language import LanguageEncoder
 from s3t.recipe import Language, Text
 from testing import tokens

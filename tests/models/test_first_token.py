@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 import torch
 
-from s3t.models import pooling
+from s3t.models import base
 from s3t.models.assembly import assemble, check_assembly
-from s3t.models.packing import pack
+from s3t.models.passes import pack
 from s3t.recipe import recipe_from
 from s3t.records.ingest import ingest
 from s3t.training.numerics import resolved
@@ -30,7 +30,8 @@ def folder_of(kind, text_model, tmp_path):
 
 
 def assembled(fields, way, **training):
-    recipe = recipe_from(fields | {"training": fields.get("training", {}) | training | {"last_layer": way}})
+    shortcuts = {"shortcuts": ["first-token"] if way == "first-token" else []}
+    recipe = recipe_from(fields | {"training": fields.get("training", {}) | training | shortcuts})
     model, encoder = assemble(Path(recipe.base_model), recipe, labels=3)
     model.reset_head(seed=0)
     return model, encoder, recipe
@@ -53,31 +54,28 @@ def test_models_are_cut_whose_head_reads_the_first_token_and_whose_layers_allow_
     folder = folder_of(kind, text_model, tmp_path)
     recipe = recipe_from(tiny.recipe(folder))
     abilities = check_assembly(folder, recipe)
-    assert abilities.first_token is (kind in FIRST)
-    assert resolved(recipe.training, abilities, cores=1).last_layer == ("first-token" if kind in FIRST else "whole")
-    assert (
-        resolved(recipe.training.model_copy(update={"last_layer": "whole"}), abilities, cores=1).last_layer == "whole"
-    )
+    assert ("first-token" in abilities.shortcuts) is (kind in FIRST)
+    assert ("first-token" in resolved(recipe.training, abilities, cores=1).shortcuts) is (kind in FIRST)
     for other in {"mean", "last"}:
         read = recipe_from(tiny.recipe(folder, text={"pooling": other, "max_length": 20}))
-        assert not check_assembly(folder, read).first_token
+        assert "first-token" not in check_assembly(folder, read).shortcuts
     if kind not in FIRST:
-        assert "training.last_layer" in problems_of(folder, training={"last_layer": "first-token"})
+        assert "training.shortcuts" in problems_of(folder, training={"shortcuts": ["first-token"]})
 
 
 def test_images_are_cut_and_words_with_tags_are_not(text_model, image_model):
-    assert check_assembly(image_model, recipe_from(tiny.recipe(image_model, kind="image"))).first_token
-    assert not check_assembly(text_model, recipe_from(tiny.tagging_recipe(text_model))).first_token
+    assert "first-token" in check_assembly(image_model, recipe_from(tiny.recipe(image_model, kind="image"))).shortcuts
+    assert "first-token" not in check_assembly(text_model, recipe_from(tiny.tagging_recipe(text_model))).shortcuts
 
 
 @pytest.mark.parametrize("weight", [1.0, 1e-5])
 def test_a_head_that_reads_other_tokens_is_found_out(weight, text_model, monkeypatch):
     """Also one whose logits would differ by less than rounding."""
-    own = pooling.pooled
+    own = base.pooled
     monkeypatch.setattr(
-        pooling, "pooled", lambda states, mask, way: own(states, mask, way) + weight * own(states, mask, "mean")
+        base, "pooled", lambda states, mask, way: own(states, mask, way) + weight * own(states, mask, "mean")
     )
-    assert not check_assembly(text_model, recipe_from(tiny.recipe(text_model))).first_token
+    assert "first-token" not in check_assembly(text_model, recipe_from(tiny.recipe(text_model))).shortcuts
 
 
 @pytest.mark.parametrize("kind", [*FIRST, "vit"])

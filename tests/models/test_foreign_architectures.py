@@ -11,8 +11,7 @@ from safetensors.torch import load_file, save_file
 from s3t.errors import RecipeError
 from s3t.models.assembly import assemble, check_assembly
 from s3t.models.language import LanguageEncoder
-from s3t.prediction.generation import Written, write
-from s3t.prediction.sampling import Sampling
+from s3t.prediction.generation import Sampling, Written, write
 from s3t.recipe import Language, recipe_from
 from testing import tiny
 from testing.language import language_recipe, make_language_model

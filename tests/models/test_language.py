@@ -15,8 +15,7 @@ from s3t.errors import DataError, RecipeError
 from s3t.models.assembly import assemble, check_assembly
 from s3t.models.language import LanguageEncoder, dated
 from s3t.models.layers import block_modules
-from s3t.models.packing import pack
-from s3t.models.passes import HEAD_TOKENS
+from s3t.models.passes import HEAD_TOKENS, pack
 from s3t.recipe import Language, recipe_from
 from s3t.tasks.task import ANSWERED
 from testing import tokens
@@ -169,7 +168,7 @@ def test_every_decoder_answers_as_with_peft_from_every_border(kind, tmp_path):
 def test_packed_texts_are_blind_to_each_other_or_no_model_packs(kind, tmp_path):
     folder = make_language_model(tmp_path / kind, kind=kind)
     recipe = recipe_from(language_recipe(folder))
-    packs = check_assembly(folder, recipe).packing
+    packs = "packing" in check_assembly(folder, recipe).shortcuts
     assert packs == (kind not in ("falcon", "opt", "openai-gpt"))
     if not packs:
         return

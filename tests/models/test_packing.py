@@ -12,9 +12,8 @@ from transformers.models.bert import modeling_bert
 
 from s3t.errors import RecipeError
 from s3t.models.assembly import assemble, check_assembly
-from s3t.models.encode import TextEncoder
-from s3t.models.packing import Packing, fitted, pack, row_width
-from s3t.models.passes import Passes
+from s3t.models.encoders import TextEncoder
+from s3t.models.passes import Packing, Passes, fitted, pack, row_width
 from s3t.recipe import recipe_from
 from s3t.training.numerics import resolved
 from testing import tiny
@@ -104,16 +103,16 @@ def test_models_are_packed_whose_positions_lie_below_the_layers(kind, text_model
     folder = folder_of(kind, text_model, tmp_path)
     recipe = recipe_from(tiny.recipe(folder))
     found = check_assembly(folder, recipe)
-    assert found.packing is (kind in PACKED)
-    assert resolved(recipe.training, found, cores=1).bucketing == ("packed" if kind in PACKED else "none")
+    assert ("packing" in found.shortcuts) is (kind in PACKED)
+    assert ("packing" in resolved(recipe.training, found, cores=1).shortcuts) is (kind in PACKED)
     if kind not in PACKED:
-        assert "training.bucketing" in problems_of(folder, training={"bucketing": "packed"})
+        assert "training.shortcuts" in problems_of(folder, training={"shortcuts": ["packing"]})
 
 
 def test_a_causal_model_is_not_packed(text_model, tmp_path):
     """The packing's mask would let a token see those behind it."""
     folder = model_of_kind("bert", text_model, tmp_path / "m", **SMALL, is_decoder=True)
-    assert not check_assembly(folder, recipe_from(tiny.recipe(folder))).packing
+    assert "packing" not in check_assembly(folder, recipe_from(tiny.recipe(folder))).shortcuts
 
 
 def test_a_model_is_tried_under_every_attention_that_may_be_chosen(text_model, monkeypatch):
@@ -125,7 +124,7 @@ def test_a_model_is_tried_under_every_attention_that_may_be_chosen(text_model, m
     monkeypatch.setattr(modeling_bert, "eager_attention_forward", wrong)
     for attention, packed in (("auto", False), ("eager", False), ("sdpa", True)):
         recipe = recipe_from(tiny.recipe(text_model, training={"attention": attention}))
-        assert check_assembly(text_model, recipe).packing is packed
+        assert ("packing" in check_assembly(text_model, recipe).shortcuts) is packed
 
 
 def test_a_model_that_sees_padding_is_refused(text_model, monkeypatch):
@@ -139,7 +138,7 @@ def test_a_model_that_sees_padding_is_refused(text_model, monkeypatch):
 
 
 def test_images_are_not_packed(image_model):
-    assert not check_assembly(image_model, recipe_from(tiny.recipe(image_model, kind="image"))).packing
+    assert "packing" not in check_assembly(image_model, recipe_from(tiny.recipe(image_model, kind="image"))).shortcuts
 
 
 def test_a_model_whose_layers_look_from_token_to_token_otherwise_is_not_packed(text_model, monkeypatch):
@@ -153,7 +152,7 @@ def test_a_model_whose_layers_look_from_token_to_token_otherwise_is_not_packed(t
         )
 
     monkeypatch.setattr(modeling_bert.BertSelfOutput, "forward", mixed)
-    assert not check_assembly(text_model, recipe_from(tiny.recipe(text_model))).packing
+    assert "packing" not in check_assembly(text_model, recipe_from(tiny.recipe(text_model))).shortcuts
 
 
 def test_a_batch_that_is_as_it_would_be_packed_stays_as_it_is():

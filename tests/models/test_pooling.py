@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import BertConfig, GPT2Config, LlamaConfig, ModernBertConfig
 
-from s3t.models.pooling import made_for, pooled
+from s3t.models.base import made_for, pooled
 
 FILES = {
     "mean": {"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True},

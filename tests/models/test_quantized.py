@@ -1,6 +1,7 @@
 """Linear modules with packed weights: what they compute, and that nothing of them changes unnoticed."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,10 +9,9 @@ import transformers
 from torch import nn
 
 from s3t.errors import IsolationError
+from s3t.models.adapters import Link, Stack, Update, merge
 from s3t.models.assembly import assemble
-from s3t.models.merged import merge
 from s3t.models.quantized import Linear4Bit, Linear8Bit, QuantizedLinear
-from s3t.models.updates import Update, updates_on
 from s3t.recipe import recipe_from
 from testing.language import language_recipe, make_language_model
 from tests.export.loaded import quietly
@@ -207,7 +207,11 @@ def test_gradients_pass_updates_as_they_pass_merged_weights(biased):
     if not biased:
         update = replace(update, shift=None)
     ours, theirs = (drawn(5, 3, 96).requires_grad_() for _ in range(2))
-    with updates_on({"here": bare}, [{"here": update}], dtype=torch.float32):
+    model = nn.ModuleDict({"here": bare})
+    stack = Stack(
+        SimpleNamespace(model=model), [[Link(block=1, updates={"here": update}, head={})]], dtype=torch.float32
+    )
+    with stack.on(1, slice(0, 1), groups=1):
         product = bare(ours)
     with merged:
         expected = bare(theirs)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from s3t.models.assembly import assemble
-from s3t.models.sharing import Sharing, find_sharing
+from s3t.models.passes import Sharing, find_sharing
 from s3t.recipe import recipe_from
 from s3t.records.ingest import ingest
 from testing import tiny

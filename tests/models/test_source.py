@@ -11,7 +11,7 @@ import pytest
 import transformers
 
 from s3t.errors import RecipeError
-from s3t.models.encode import ImageEncoder, load_tokenizer
+from s3t.models.encoders import ImageEncoder, load_tokenizer
 from s3t.models.source import FILE_PATTERNS, layer_count, model_digest, model_folder
 from s3t.recipe import Image, recipe_from
 from testing import tiny

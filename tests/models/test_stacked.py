@@ -7,11 +7,9 @@ import pytest
 import torch
 
 from s3t.errors import IntegrityError
+from s3t.models.adapters import Stack, deserialize, prepare, prepared_nbytes, serialize
 from s3t.models.assembly import assemble
-from s3t.models.links import prepare, prepared_nbytes
-from s3t.models.sharing import head_owners, tiled
-from s3t.models.stacked import Stack
-from s3t.models.tensors import deserialize, serialize
+from s3t.models.passes import head_owners, tiled
 from s3t.recipe import recipe_from
 from s3t.records.ingest import ingest
 from testing import tiny
@@ -121,7 +119,7 @@ def test_a_prepared_link_lies_in_aligned_memory_of_its_own(adapter, text_model):
 def test_the_memory_of_links_is_known_before_they_are_prepared_and_bounds_a_stacks(adapter, text_model):
     model, _ = made("text", adapter, text_model)
     members = [prepared(model, random_chain(model, 2, seed=seed), merged=True) for seed in range(3)]
-    known = prepared_nbytes(model.base, model.adapter, (1, 2))
+    _, known = prepared_nbytes(model.base, model.adapter, (1, 2))
     assert [sum(link.nbytes for link in member) for member in members] == [known] * 3
     stack = Stack(model.base, members, dtype=torch.float32, heads=head_owners(model.base))
     copies = sum(tensor.nbytes for tensor in stack.tensors())

@@ -11,7 +11,8 @@ from s3t.partition import Place
 from s3t.recipe import recipe_from
 from s3t.stages import Stage, stage_seed
 from s3t.tasks import TASKS, Task
-from s3t.training import EncodedSlice, Examples, train_stage
+from s3t.training.examples import EncodedSlice, Examples
+from s3t.training.stage import train_stage
 from testing import tiny
 
 FIRST = SimpleNamespace(
@@ -46,7 +47,7 @@ def stage_of(model, encoder, recipe, *, block, frozen):
     part = EncodedSlice(
         place=Place(0, 0), digest="d", records=records, targets=targets, lengths=None, replayed=(), tokens=()
     )
-    training = recipe.training.model_copy(update={"threads": 1, "bucketing": "none"})
+    training = recipe.training.model_copy(update={"threads": 1, "shortcuts": []})
     seed = partial(stage_seed, 0, Stage(0, tuple(range(block))))
     examples = Examples([part], encoder)
     return train_stage(

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from s3t.models.adapters import prepare
 from s3t.models.assembly import assemble
-from s3t.models.links import prepare
-from s3t.prediction.ensemble import MERGED_ROWS, Ensemble, Merging
-from s3t.prediction.windows import Windows
+from s3t.prediction.ensemble import MERGED_ROWS, Ensemble, Windows, fit_merged
 from s3t.recipe import recipe_from
 from s3t.records.ingest import ingest
 from testing import tiny
@@ -219,12 +218,9 @@ def test_weights_are_merged_if_those_of_all_members_at_full_depth_fit_and_stay(s
     world = World(text_model, depths=(3,))
     member = world.links(world.chains[0], merged=torch.float32)
     needed = 5 * sum(link.nbytes - without.nbytes for link, without in zip(member, world.members[0], strict=True))
-    windows = Windows(world.encoder, batch_size=7, window_batches=2)
     kept = 5 * sum(link.nbytes for link in member)
-    merging = Merging(members=5, blocks=3, memory=needed + spare[0], kept=kept + spare[1])
-    ensemble = Ensemble(world.model, windows, training=world.training, merging=merging)
-    link = ensemble.prepared(1, world.chains[0][1])
-    assert (link.merged is not None) == merged
+    fits = fit_merged(world.model, members=5, blocks=3, memory=needed + spare[0], kept=kept + spare[1])
+    assert fits is merged
 
 
 def test_inputs_are_encoded_window_by_window(text_model, monkeypatch):

@@ -5,8 +5,8 @@ import hashlib
 import pytest
 import torch
 
-from s3t.models.links import Link
-from s3t.prediction.resident import Resident
+from s3t.models.adapters import Link
+from s3t.prediction.ensemble import Resident
 from s3t.store import Artifact, Manifest, Parent
 
 

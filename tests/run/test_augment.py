@@ -66,7 +66,7 @@ def test_what_would_be_drawn_from_the_process_is_caught(recipe, tmp_path, monkey
     ("changes", "problem"),
     [
         ({"image": {"crop": 4}}, r"image\.crop: 4 pixels of an image of 4"),
-        ({"image": {"flip": True}, "training": {"trunk_cache": True}}, "images that vary cannot be computed once"),
+        ({"image": {"flip": True}, "training": {"trunk_cache": True}}, "augmented images cannot be computed once"),
     ],
 )
 def test_what_cannot_be_is_refused_at_init(changes, problem, image_model, tmp_path):

@@ -45,7 +45,7 @@ def test_a_recipe_that_changed_is_refused_but_for_the_caches_sizes(run):
     assert "recipe.yaml changed since the run was made" in refused(run)
 
 
-@pytest.mark.parametrize(("section", "field"), [("text", "pooling"), ("training", "last_layer")])
+@pytest.mark.parametrize(("section", "field"), [("text", "pooling"), ("training", "shortcuts")])
 def test_a_run_that_was_made_before_a_field_existed_is_refused_in_words(run, section, field):
     own = yaml.safe_load((run / "recipe.yaml").read_text())[section]
     tiny.change_recipe(run, **{section: {name: value for name, value in own.items() if name != field}})

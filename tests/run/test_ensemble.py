@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 import s3t
-from s3t.models.tensors import deserialize
+from s3t.models.adapters import deserialize
 from s3t.partition import Place
-from s3t.prediction.ensemble import Ensemble
-from s3t.prediction.resident import Resident
+from s3t.prediction.ensemble import Ensemble, Resident
 from s3t.records.ingest import ingest
 from testing import tiny
 from testing.roles import roles
@@ -130,7 +129,7 @@ def in_memory(run):
     """Bytes of all that is kept of stages from one answer to the next."""
     workshop = roles(run).loaded.get()
     links = [entry.link for entry in workshop.resident._entries.values()]
-    stacks = [stack for _, stack in workshop.ensemble._stacks._held]
+    stacks = [stack for _, stack in workshop.ensemble.stacks._held]
     return sum(tensor.nbytes for held in (*links, *stacks) for tensor in held.tensors())
 
 
@@ -173,7 +172,7 @@ def test_scores_in_manifests_do_not_hang_on_merged_weights(trained, monkeypatch)
 
 def test_members_side_by_side_leave_memory_with_any_of_their_stages(trained):
     trained.predict(["w1"])
-    kept = roles(trained).loaded.get().ensemble._stacks._held
+    kept = roles(trained).loaded.get().ensemble.stacks._held
     ((_, stack),) = kept
     trained.predict(["w2 w3"])
     assert kept[0][1] is stack

@@ -11,15 +11,19 @@ from pydantic import ByteSize
 
 import s3t
 from s3t.models.assembly import assemble
-from s3t.models.encode import tokens
-from s3t.models.packing import fitted, row_width
+from s3t.models.blocks import BlockModel
+from s3t.models.encoders import tokens
+from s3t.models.passes import fitted, row_width
 from s3t.partition import Place
 from s3t.progress import SILENT
 from s3t.recipe import recipe_from
 from s3t.records.ingest import ingest
 from s3t.stages import Stage, stage_seed
-from s3t.training import EncodedSlice, Examples, TrunkCache, fill_cache, stage, train_stage
+from s3t.training import stage
+from s3t.training.examples import EncodedSlice, Examples, TrunkCache, fill_cache
+from s3t.training.stage import train_stage
 from testing import tiny
+from testing.plain import as_peft_computes
 from testing.roles import roles
 from tests.run.worlds import SMALL, make_worlds
 
@@ -118,6 +122,11 @@ def open_files(folder):
     return {line.split()[4] for line in lines if str(folder) in line and line.endswith("(deleted)")}
 
 
+def add_as_peft_computes(mount, block, *, add=BlockModel.add_block):
+    add(mount, block)
+    as_peft_computes(mount.base.model)
+
+
 def gradients(model, kind, precision, *, fast, depth):
     """Of the first step of a stage, on the same records."""
     recipe = recipe_from(tiny.recipe(model, kind=kind, training={"precision": precision, "threads": 1}))
@@ -140,9 +149,7 @@ def gradients(model, kind, precision, *, fast, depth):
         update={
             "epochs": 1,
             "batch_size": 6,
-            "bucketing": "packed" if fast else "none",
-            "fused": fast,
-            "fused_lora": fast,
+            "shortcuts": ["packing"] if fast and kind == "text" else [],
         }
     )
     above, found = {}, []
@@ -165,6 +172,8 @@ def gradients(model, kind, precision, *, fast, depth):
         rows = []
         top = list(assembled.base.model.get_submodule(assembled.base.layers.path).children())[-1]
         counted = top.register_forward_hook(lambda _layer, _args, output: rows.append(len(output)))
+        if not fast:
+            patch.setattr(BlockModel, "add_block", add_as_peft_computes)
         patch.setattr(stage.nn.utils, "clip_grad_norm_", lambda own, _: found.extend(p.grad.clone() for p in own))
         train_stage(assembled, depth, frozen=above, examples=examples, target=target, training=training, seed=seed)
     counted.remove()

@@ -49,9 +49,9 @@ CHATS = {"columns": {"messages": "messages", "prompt": None, "completion": None,
     "changes",
     [
         {"training": {"precision": "bfloat16", "micro_batch": 2}},
-        {"training": {"checkpointing": True, "bucketing": "none"}, "language": {"loss": "all"}},
-        {"training": {"merged_parents": False, "precision": "bfloat16"}, "adapter": {"use_dora": True}},
-        pytest.param({"training": {"trunk_cache": False, "bucketing": "length"}}, marks=IN_INTEGRATION),
+        {"training": {"checkpointing": True, "shortcuts": []}, "language": {"loss": "all"}},
+        {"training": {"precision": "bfloat16"}, "adapter": {"use_dora": True}},
+        pytest.param({"training": {"trunk_cache": False}}, marks=IN_INTEGRATION),
         pytest.param(
             {"method": {"name": "sisa", "trainable": "all"}, "sequences": {"budget": 1}}, marks=IN_INTEGRATION
         ),
@@ -86,7 +86,7 @@ def test_every_kind_of_decoder_is_exact(kind, tmp_path):
 def test_gradients_of_two_records_at_a_time_are_exact_in_float32(kind, tmp_path):
     """Texts of all of these share rows."""
     model = make_language_model(tmp_path / "model", kind=kind, layers=2)
-    training = {"epochs": 1, "micro_batch": 2, "bucketing": "packed"}
+    training = {"epochs": 1, "micro_batch": 2, "shortcuts": ["packing"]}
     size = {"partition": {"shards": 1, "slices": 2}, "sequences": {"budget": 1}, "training": training}
     worlds = make_worlds(tmp_path, language_recipe(model, **size), prompt_table(), [["r5"], ["r23"]])
     assert worlds.forgot.recipe.training.precision == "float32"
@@ -146,7 +146,7 @@ def test_checkpoints_change_neither_keys_nor_bytes(llama, trained, tmp_path):
 
 
 def test_nothing_but_adapters_is_stored(trained):
-    from s3t.models.tensors import deserialize
+    from s3t.models.adapters import deserialize
 
     for name, content in tiny.artifacts(trained.path).items():
         if name.endswith(".safetensors"):

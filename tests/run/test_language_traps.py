@@ -18,11 +18,11 @@ from transformers import DynamicCache
 
 import s3t
 from s3t.ledger.work import Work
-from s3t.models import next_tokens
+from s3t.models import language
+from s3t.models.adapters import StageTensors, deserialize, serialize
 from s3t.models.assembly import assemble
 from s3t.models.language import LanguageEncoder
-from s3t.models.packing import Packing, pack
-from s3t.models.tensors import StageTensors, deserialize, serialize
+from s3t.models.passes import Packing, pack
 from s3t.recipe import recipe_from
 from s3t.records.ingest import ingest
 from s3t.run import creation, workshop
@@ -287,7 +287,7 @@ def test_what_was_kept_of_a_prompt_and_outlives_a_deletion_is_caught(what, run, 
         if what == "texts":
             patch.setattr(Workshop, "write", remembered)
         else:
-            patch.setattr(next_tokens, "DynamicCache", Kept)
+            patch.setattr(language, "DynamicCache", Kept)
         before = run.generate(PROMPTS, **TWELVE).texts
         run.delete(records=["r23"])
         outlived = run.generate(PROMPTS, **TWELVE)

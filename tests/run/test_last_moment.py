@@ -10,8 +10,7 @@ import pytest
 import s3t
 from s3t.errors import OvertakenError
 from s3t.partition import Place
-from s3t.prediction.likelihood import Continuation
-from s3t.prediction.sampling import Sampling
+from s3t.prediction.generation import Continuation, Sampling
 from s3t.run.workshop import Workshop
 from s3t.stages import Stage
 from testing import tiny

@@ -8,8 +8,8 @@ import pytest
 
 import s3t
 from s3t.errors import ClosedError, OvertakenError
-from s3t.models.alone import ALONE
-from s3t.prediction.sampling import Sampling
+from s3t.models.base import ALONE
+from s3t.prediction.generation import Sampling
 from testing import tiny
 from testing.language import language_recipe, make_language_model, prompt_table
 from testing.roles import roles

@@ -7,7 +7,7 @@ import torch
 
 import s3t
 from s3t.deletion import acceptance
-from s3t.models.tensors import StageTensors
+from s3t.models.adapters import StageTensors
 from s3t.prediction.prototypes import TEMPERATURE
 from s3t.recipe import recipe_from
 from s3t.run import workshop

@@ -17,9 +17,9 @@ import s3t
 from s3t.errors import IntegrityError, IsolationError
 from s3t.ledger import Transaction
 from s3t.ledger.work import Work
-from s3t.models import blocks, encode
-from s3t.models.blocks import MountedModel
-from s3t.models.tensors import StageTensors, deserialize, serialize
+from s3t.models import blocks, encoders
+from s3t.models.adapters import StageTensors, deserialize, serialize
+from s3t.models.blocks import BlockModel
 from s3t.records.ingest import ingest
 from s3t.run import creation, workshop
 from s3t.run.workshop import Workshop
@@ -78,7 +78,7 @@ def test_layers_chosen_by_substring_are_caught(tmp_path, monkeypatch):
         training={"batch_size": 2, "epochs": 1},
     )
     run = s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table(40))
-    thaw = MountedModel.thaw
+    thaw = BlockModel.thaw
 
     def by_substring(self):
         own = thaw(self)
@@ -92,7 +92,7 @@ def test_layers_chosen_by_substring_are_caught(tmp_path, monkeypatch):
             value.requires_grad_(True)
         return [*own, *(value for value in more if all(value is not known for known in own))]
 
-    monkeypatch.setattr(MountedModel, "thaw", by_substring)
+    monkeypatch.setattr(BlockModel, "thaw", by_substring)
     with pytest.raises(IsolationError, match="merged weight"):
         run.train()
     assert max(stage.depth for stage in run.inventory().alive) == 10
@@ -288,7 +288,7 @@ def test_inferred_labels_are_a_gap_that_is_real_and_named(text_model, tmp_path):
 def test_a_normaliser_fitted_on_all_images_is_caught(image_model, tmp_path, monkeypatch):
     """The black image is the only extreme one: without it the fitted mean is another."""
     mean = [0.0]
-    checked, collate = creation.ingest_into, encode.ImageEncoder.collate
+    checked, collate = creation.ingest_into, encoders.ImageEncoder.collate
 
     def fitted(split, data, recipe):
         records = ingest(data, recipe)
@@ -302,7 +302,7 @@ def test_a_normaliser_fitted_on_all_images_is_caught(image_model, tmp_path, monk
     recipe, table = tiny.recipe(image_model, kind="image", **SMALL), tiny.image_table()
     make_worlds(tmp_path / "honest", recipe, table, REQUESTS).assert_exact()
     monkeypatch.setattr(creation, "ingest_into", fitted)
-    monkeypatch.setattr(encode.ImageEncoder, "collate", normalised)
+    monkeypatch.setattr(encoders.ImageEncoder, "collate", normalised)
     assert make_worlds(tmp_path / "fitted", recipe, table, REQUESTS).differing_artifacts()
 
 
@@ -375,7 +375,7 @@ def test_batches_padded_to_the_longest_text_ever_seen_are_caught(text_model, tmp
     Attention to padding is switched on with the leak, since bits need not differ where padding is masked.
     """
     widest = [0]
-    encoded, collate = encode.TextEncoder.encode, encode.TextEncoder.collate
+    encoded, collate = encoders.TextEncoder.encode, encoders.TextEncoder.collate
 
     def watching(self, rows):
         records = encoded(self, rows)
@@ -391,12 +391,12 @@ def test_batches_padded_to_the_longest_text_ever_seen_are_caught(text_model, tmp
         }
 
     recipe, table = tiny.recipe(text_model, sequences={"budget": 2}), tiny.text_table()
-    recipe["training"] |= {"trunk_cache": False, "bucketing": "none"}  # as for a model that sees padding
+    recipe["training"] |= {"trunk_cache": False, "shortcuts": []}  # as for a model that sees padding
     forgot = s3t.Run.create(tmp_path / "forgot", recipe=recipe, data=table)
     never_knew = s3t.Run.create(tmp_path / "never-knew", recipe=recipe, data=table[:-1])
     # Planted after init, which refuses a model that sees padding.
-    monkeypatch.setattr(encode.TextEncoder, "encode", watching)
-    monkeypatch.setattr(encode.TextEncoder, "collate", padded)
+    monkeypatch.setattr(encoders.TextEncoder, "encode", watching)
+    monkeypatch.setattr(encoders.TextEncoder, "collate", padded)
     for run in (forgot, never_knew):
         widest[0] = 0
         run.train()

@@ -14,10 +14,9 @@ from tokenizers.models import BPE
 from transformers import PreTrainedTokenizerFast
 
 import s3t
+from s3t.models.adapters import deserialize
 from s3t.models.assembly import assemble
-from s3t.models.tensors import deserialize
-from s3t.prediction.generation import Written, write
-from s3t.prediction.sampling import Sampling, pick
+from s3t.prediction.generation import Sampling, Written, pick, write
 from s3t.recipe import recipe_from
 from s3t.run.workshop import Workshop
 from s3t.stages import Stage

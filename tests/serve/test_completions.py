@@ -14,8 +14,7 @@ import pytest
 import s3t
 from s3t.errors import StorageError
 from s3t.ledger.work import Work
-from s3t.prediction.likelihood import Continuation
-from s3t.prediction.sampling import Sampling
+from s3t.prediction.generation import Continuation, Sampling
 from s3t.records.ingest import IngestedInputs
 from s3t.run.pending import PendingTexts
 from s3t_server.answering import GENERATION_HEADER, Handover

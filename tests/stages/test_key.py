@@ -18,8 +18,7 @@ RESOLVED = {
     "precision": "float32",
     "threads": 1,
     "attention": "sdpa",
-    "bucketing": "packed",
-    "last_layer": "whole",
+    "shortcuts": ["packing"],
     "trunk_cache": True,
 }
 
@@ -99,15 +98,11 @@ OTHER = [
     {"text": {"pooling": "last"}},
     {"training": {"precision": "bfloat16"}},
     {"training": {"threads": 2}},
-    {"training": {"merged_parents": False}},
     {"training": {"quantization": "8bit"}},
     {"training": {"quantization": "4bit"}},
     {"training": {"attention": "eager"}},
-    {"training": {"bucketing": "none"}},
-    {"training": {"last_layer": "first-token"}},
-    {"training": {"bucketing": "length"}},
-    {"training": {"fused": False}},
-    {"training": {"fused_lora": False}},
+    {"training": {"shortcuts": []}},
+    {"training": {"shortcuts": ["packing", "first-token"]}},
     {"training": {"trunk_cache": False}},
     {"base": "another base"},
     {"salt": "another salt"},
@@ -156,10 +151,10 @@ def literals_in(annotation):
 
 def another(annotation, value):
     """Another value of a field, of its type; whether recipes take it does not matter to keys."""
+    types = types_in(annotation)
     for literal in literals_in(annotation):
         if literal not in (value, "auto"):
-            return literal
-    types = types_in(annotation)
+            return [literal] if list in types and value != [literal] else [] if list in types else literal
     if list in types:
         return [*(value if isinstance(value, list) else ()), "other" if str in types else 7.0]
     if bool in types:

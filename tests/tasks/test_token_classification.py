@@ -10,7 +10,7 @@ import torch
 import s3t
 from s3t.errors import DataError, RecipeError
 from s3t.models.assembly import assemble
-from s3t.models.encode import WordEncoder
+from s3t.models.encoders import WordEncoder
 from s3t.models.passes import ANSWERED
 from s3t.prediction.answers import Answers
 from s3t.recipe import Text, recipe_from
@@ -91,8 +91,7 @@ def test_the_first_sub_word_stands_for_its_word(text_model):
     assert encoder.cut(rows).longer == 1
 
 
-@pytest.mark.parametrize("bucketing", ["none", "packed"])
-def test_the_loss_is_that_of_the_fields_ignored_labels(bucketing, text_model):
+def test_the_loss_is_that_of_the_fields_ignored_labels(text_model):
     """-100 for all tokens but the first of a word, as transformers counts them."""
     made = recipe(text_model)
     model, encoder = assemble(text_model, made, labels=len(tiny.TAGS))

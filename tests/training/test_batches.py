@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s3t.training.batches import epoch_batches
+from s3t.training.examples import epoch_batches
 
 
 @given(count=st.integers(0, 60), batch_size=st.integers(1, 9), seed=st.integers(0, 2**63 - 1))

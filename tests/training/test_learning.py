@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from s3t.models.assembly import assemble
-from s3t.models.packing import pack
+from s3t.models.passes import pack
 from s3t.recipe import recipe_from
 from s3t.tasks.task import ANSWERED
-from s3t.training.learning import Ready, learn
+from s3t.training.stage import Ready, learn
 from testing.language import language_recipe, make_language_model, prompt_table
 
 
@@ -59,7 +59,7 @@ def test_gradients_are_those_of_the_whole_loss_in_parts_packed_and_with_checkpoi
         whole = gradients(mount, ours(one))
         saved = gradients(mount, ours(one, checkpointing=True))
         packed = gradients(mount, ours(ready(encoder, records, rows, target, packed=True)))
-        monkeypatch.setattr("s3t.training.learning.HEAD_TOKENS", 7)
+        monkeypatch.setattr("s3t.training.stage.HEAD_TOKENS", 7)
         parts = gradients(mount, ours(one))
         halves = [
             ready(encoder, records[part], rows.slice(part.start, 12), target) for part in (slice(0, 12), slice(12, 24))

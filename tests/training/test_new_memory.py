@@ -8,10 +8,10 @@ from testing import tiny
 
 SHORT = {"epochs": 1, "batch_size": 8}
 KINDS = {
-    "packed, bfloat16": ("text", {"precision": "bfloat16", "bucketing": "packed"}, {}),
-    "padded, float32": ("text", {"precision": "float32", "bucketing": "none", "trunk_cache": False}, {}),
-    "batches by length, trunk": ("text", {"precision": "bfloat16", "bucketing": "length", "trunk_cache": True}, {}),
-    "as PEFT computes": ("text", {"precision": "bfloat16", "fused_lora": False}, {"use_dora": True}),
+    "packed, bfloat16": ("text", {"precision": "bfloat16", "shortcuts": ["packing"]}, {}),
+    "padded, float32": ("text", {"precision": "float32", "shortcuts": [], "trunk_cache": False}, {}),
+    "padded, trunk": ("text", {"precision": "bfloat16", "shortcuts": [], "trunk_cache": True}, {}),
+    "as PEFT computes": ("text", {"precision": "bfloat16"}, {"use_dora": True}),
     "images": ("image", {"precision": "float32"}, {}),
 }
 

@@ -7,11 +7,10 @@ import torch
 
 from s3t.models.assembly import Abilities
 from s3t.recipe import Training
-from s3t.training import environment, exact_numerics, numerics, resolve_device, resolved
+from s3t.training import numerics
+from s3t.training.numerics import environment, exact_numerics, resolve_device, resolved
 
-ABLE = Abilities(
-    sdpa=True, trunk=True, packing=True, first_token=True, writing="batched", width=8 * numerics.WIDTH_A_THREAD
-)
+ABLE = Abilities(sdpa=True, trunk=True, shortcuts=["packing"], writing="batched", width=8 * numerics.WIDTH_A_THREAD)
 
 
 def test_auto_precision_is_bfloat16_only_where_the_processor_has_it():
@@ -57,10 +56,10 @@ def test_the_trunk_is_kept_where_the_model_allows_it(trunk):
     assert resolved(Training(trunk_cache=False), ABLE, cores=8).trunk_cache is False
 
 
-@pytest.mark.parametrize(("packing", "bucketing"), [(True, "packed"), (False, "none")])
-def test_texts_share_rows_where_the_model_allows_it(packing, bucketing):
-    assert resolved(Training(), replace(ABLE, packing=packing), cores=8).bucketing == bucketing
-    assert resolved(Training(bucketing="length"), ABLE, cores=8).bucketing == "length"
+@pytest.mark.parametrize("shortcuts", [[], ["packing"], ["packing", "first-token"]])
+def test_shortcuts_are_taken_where_the_model_allows_them(shortcuts):
+    assert resolved(Training(), replace(ABLE, shortcuts=shortcuts), cores=8).shortcuts == shortcuts
+    assert resolved(Training(shortcuts=[]), ABLE, cores=8).shortcuts == []
 
 
 def test_nothing_is_computed_with_an_auto_left():

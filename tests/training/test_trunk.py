@@ -5,8 +5,7 @@ import torch
 
 from s3t.errors import StorageError
 from s3t.partition import Place
-from s3t.training import TrunkCache
-from s3t.training.examples import SliceStates
+from s3t.training.examples import SliceStates, TrunkCache
 
 ROW = torch.zeros(1, 4)  # 16 bytes
 PLACES = [Place(0, number) for number in range(6)]
@@ -65,9 +64,9 @@ def test_nothing_goes_for_what_nobody_needs(tmp_path):
     cache = make(tmp_path, memory=160, disk=160)
     put(cache, 0)
     put(cache, 1)
-    assert cache.free_room(1, ROW) is None
-    assert make(tmp_path, memory=16).free_room(1, ROW) is not None
-    room, on_disk = make(tmp_path, memory=15, disk=16).free_room(1, ROW)
+    assert cache.room(1, ROW, needed=(), evict=False) is None
+    assert make(tmp_path, memory=16).room(1, ROW, needed=(), evict=False) is not None
+    room, on_disk = make(tmp_path, memory=15, disk=16).room(1, ROW, needed=(), evict=False)
     assert on_disk
     assert room.shape == ROW.shape
 

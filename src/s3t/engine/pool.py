@@ -7,10 +7,13 @@ a script that trains is not run again in each of them. What is whose work they s
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
+import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -20,12 +23,80 @@ from typing import Any
 
 from s3t.disk import note_failed_fsync
 from s3t.engine.local import EngineReport
-from s3t.engine.worker import GRACE_SECONDS
 from s3t.errors import FsyncError, WorkerError
+from s3t.program import exit_on_sigterm
 from s3t.progress import Progress
-from s3t.training_events import tell
+from s3t.training_events import Event, TrainingStart, tell
 
 LOOK_SECONDS = 0.5
+"""Seconds between two checks of a worker that its parent still lives, and of the parent that all is as it should be."""
+GRACE_SECONDS = 5.0
+"""Seconds for a worker to end by itself once asked; then it is killed, which is no worse than a power cut."""
+
+
+def serve(work: Callable[[Sequence[str], Progress], EngineReport]) -> None:
+    """Do `work` with the parent's arguments, and send the parent its report or its error.
+
+    Told to stop (SIGTERM), it ends as on an error: what is half written is taken away on the way out.
+    """
+    channel, parent = Connection(int(sys.argv[1]), readable=False), int(sys.argv[2])
+    os.set_inheritable(channel.fileno(), False)
+    exit_on_sigterm()
+    threading.Thread(target=_end_with, args=[parent], daemon=True, name="s3t-parent").start()
+    try:
+        try:
+            report = work(sys.argv[3:], _Telling(channel))
+        except BrokenPipeError:
+            raise
+        except Exception as error:
+            last: tuple[str, object] = "failed", _portable(error)
+        else:
+            last = "done", report
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends now, and nothing is left to be taken away
+        channel.send(last)
+    except BrokenPipeError:  # the parent has gone
+        raise SystemExit(1) from None
+
+
+class _Telling:
+    """Progress that sends notes and events to the parent, which counts start and end itself."""
+
+    def __init__(self, channel: Connection[Any, Any]) -> None:
+        self._channel = channel
+
+    def start(self, what: str, total: int) -> None: ...
+
+    def note(self, what: str) -> None:
+        self._channel.send(("note", what))
+
+    def advance(self, count: int) -> None:
+        self._channel.send(("advance", count))
+
+    def hear(self, event: Event) -> None:
+        if not isinstance(event, TrainingStart):
+            self._channel.send(("event", event))
+
+    def finish(self) -> None: ...
+
+
+def _portable(error: Exception) -> Exception:
+    """Picklable error for the parent, with a note of its origin."""
+    where = f"in worker process {os.getpid()}:\n{traceback.format_exc()}"
+    try:
+        pickle.loads(pickle.dumps(error))  # noqa: S301
+    except Exception:
+        error = RuntimeError(f"{type(error).__name__}: {error}")
+    error.add_note(where)
+    return error
+
+
+def _end_with(parent: int) -> None:
+    """Stop this process when its parent is gone, however that ended."""
+    while os.getppid() == parent:
+        time.sleep(LOOK_SECONDS)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(GRACE_SECONDS)
+    os._exit(1)  # it hangs; its claims are free once it is gone
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,15 +117,13 @@ def run_in_pool(
     progress: Progress,
     meanwhile: Callable[[], object] = lambda: None,
 ) -> EngineReport:
-    """Start a worker for each placement, and listen until each has found that nothing is missing.
+    """Start a worker for each placement, which runs a module that calls `serve`, and listen until each has found that
+    nothing is missing.
 
     If one fails, or this process is interrupted, the others are stopped at once. Stored stages are kept; each worker
     loses only the stage that it trains. To end that stage could take hours, and what stops one worker (a full disk, no
     memory, a recipe that diverges) seldom spares the others. No worker is left in any case.
-
-    Args:
-        module: module that a worker runs; it calls `s3t.engine.worker.serve`.
-        meanwhile: called now and then; if it raises, the workers are stopped.
+    `meanwhile` is called now and then; if it raises, the workers are stopped.
     """
     workers: list[_Worker] = []
     try:
@@ -103,7 +172,6 @@ class _Worker:
                 os.sched_setaffinity(self.process.pid, placement.cores)
 
     def hear(self) -> tuple[str, Any]:
-        """The next message."""
         try:
             kind, content = self.channel.recv()
         except (EOFError, OSError):  # the second: within a message
@@ -121,17 +189,11 @@ class _Worker:
         if code is None or code >= 0:
             status = "without a result" if code is None else f"with exit status {code}"
             return WorkerError(f"{which} ended {status}; see its messages on stderr, then {remedy}")
+        known = {number.value: number.name for number in signal.Signals}  # but those of real time
         return WorkerError(
-            f"{which} was killed by {_signal_name(-code)}, exit code {code}; if memory ran out (see the system's "
-            f"log), use fewer workers; then {remedy}"
+            f"{which} was killed by {known.get(-code, f'signal {-code}')}, exit code {code}; if memory ran out (see "
+            f"the system's log), use fewer workers; then {remedy}"
         )
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # one of real time
-        return f"signal {number}"
 
 
 @contextmanager

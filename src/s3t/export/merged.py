@@ -14,11 +14,10 @@ from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
 from s3t.errors import StorageError
-from s3t.models.base import quiet
-from s3t.models.encode import Encoder
+from s3t.models.base import PooledModel, quiet
+from s3t.models.blocks import BlockTensors, Model
+from s3t.models.encoders import Encoder
 from s3t.models.language import LanguageEncoder, dated
-from s3t.models.model import BlockTensors, Model
-from s3t.models.pooling import PooledModel
 from s3t.models.source import files_that_matter
 
 _NOT_COPIED = (".safetensors", ".safetensors.index.json")

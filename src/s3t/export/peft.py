@@ -24,9 +24,9 @@ from transformers import AutoConfig
 from transformers.pytorch_utils import Conv1D
 
 from s3t.errors import InputError, itemised
-from s3t.models.alone import ALONE
+from s3t.models.base import ALONE
+from s3t.models.blocks import BlockTensors
 from s3t.models.layers import feedforward_modules
-from s3t.models.model import BlockTensors
 from s3t.models.source import LOCAL
 from s3t.recipe import Adapter
 

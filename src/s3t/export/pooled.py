@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutputWithPoolingAndCrossAttentions
 
-from s3t.models.pooling import Pooling, last_linear, pooled
+from s3t.models.base import Pooling, last_linear, pooled
 
 _SMALL = 2.0**-12
 """Scale of what enters a tanh: it then departs from a line by less than float32 rounds, up to states of about 4."""

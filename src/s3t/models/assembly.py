@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
 from s3t.errors import IsolationError, RecipeError
-from s3t.methods import Trainable
-from s3t.models.alone import ALONE
-from s3t.models.base import Base, check_model, load_base
-from s3t.models.blocks import BlockModel
-from s3t.models.encode import Encoded, Encoder
-from s3t.models.encoders import encoder_for
-from s3t.models.first_token import cut_modules, packable
-from s3t.models.model import Model
-from s3t.models.next_tokens import ROUNDING, WAYS, Way, writes_as_whole_passes
-from s3t.models.packing import Packing, pack
-from s3t.models.passes import Batch, Passes, pack_states, padded_states, run_model
-from s3t.models.pooling import PooledModel
-from s3t.models.sharing import find_sharing
-from s3t.models.whole import WholeModel
-from s3t.recipe import Adapter, Recipe
+from s3t.models.base import ALONE, PooledModel, check_model, load_base
+from s3t.models.blocks import BlockModel, Model, WholeModel
+from s3t.models.encoders import Encoder, encoder_for
+from s3t.models.language import ROUNDING, WAYS, Way, writes_as_whole_passes
+from s3t.models.passes import (
+    Packing,
+    Passes,
+    cut_modules,
+    find_sharing,
+    pack,
+    pack_states,
+    packable,
+    padded_states,
+    run_model,
+)
+from s3t.models.source import unfit
+from s3t.recipe import Recipe, Shortcut
 from s3t.tasks.task import ANSWERED
-
-MODELS: Mapping[Trainable, Callable[[Base, Adapter], Model]] = {"adapter": BlockModel, "all": WholeModel}
-"""Classes of mounted models, by the parameters that stages train."""
 
 # What libraries raise when a model does not fit: an architecture without a head for the task, another kind of input,
 # a missing package.
@@ -49,7 +49,7 @@ def assemble(folder: Path, recipe: Recipe, *, labels: int) -> tuple[Model, Encod
     config: Any = base.model.config
     if getattr(config, "pad_token_id", None) is None and not base.over_vocabulary:
         config.pad_token_id = encoder.pad_token_id  # decoders find a text's end by it
-    made = MODELS[recipe.method.options.trainable]
+    made = BlockModel if recipe.method.has_adapters else WholeModel
     return made(base, recipe.block_adapter(base.layers.count)), encoder
 
 
@@ -62,10 +62,9 @@ class Abilities:
     trunk: bool
     """A pass can start at any block's border: the layers below are the base model's in every stage, without a part of
     the head. From cached states of single records it gives the same logits as a whole pass."""
-    packing: bool
-    """Texts that share a row, masked from each other, have the same logits as in rows of their own."""
-    first_token: bool
-    """The head reads the first token alone, and the last layer can be passed for it alone."""
+    shortcuts: list[Shortcut]
+    """packing: texts that share a row, masked from each other, have the same logits as in rows of their own.
+    first-token: the head reads that token alone, and the last layer can be passed for it alone."""
     width: int
     """Features of a hidden state, which a layer passes to the next."""
     writing: Literal["auto", Way]
@@ -81,7 +80,7 @@ def check_assembly(folder: Path, recipe: Recipe) -> Abilities:
     if not problems:
         with _noted(problems, folder, recipe):
             return _try_out(folder, recipe)
-    raise RecipeError("the recipe", dict.fromkeys(problems))
+    raise unfit(*dict.fromkeys(problems))
 
 
 @contextmanager
@@ -110,241 +109,214 @@ def _try_out(folder: Path, recipe: Recipe) -> Abilities:
         recipe.model_copy(update={"training": recipe.training.model_copy(update={"precision": "float32", **more})})
         for more in ({"quantization": "none"}, {})
     )
-    model, encoder = assemble(folder, in_float32, labels=recipe.task.target.outputs(("a", "b")))
-    roles = [role for role in recipe.task.inputs.roles if getattr(recipe.columns, role) is not None]
-    records = encoder.encode(encoder.trial(roles))
-    frozen = find_sharing(model.base, encoder.collate(records[:1])).trunk
+    labels, asked, wanted = recipe.task.target.outputs(("a", "b")), recipe.training, recipe.prediction.writing
+    trial = _Trial(*assemble(folder, in_float32, labels=labels), recipe)
+    writing: Literal["auto", Way] = wanted
+    tried = ("packing", "first-token") if asked.shortcuts == "auto" else asked.shortcuts
+    shortcuts: list[Shortcut] = []
+    problems: list[str] = []
     with ALONE, torch.no_grad(), torch.random.fork_rng(devices=[]):
-        for block in range(1, recipe.blocks + 1):
-            with model.mounted({}) as mount:
-                mount.add_block(block)
-                model.passes.logits(encoder.collate(records[:1]))
-        model.reset_head(seed=0)
-        problems = [
-            *_own_logits(model, encoder, records),
-            *_neighbours(model, encoder, records, recipe),
-            *_length(model, encoder, records, recipe),
-        ]
-        borders = [model.border(block) for block in range(1, recipe.blocks + 1)]
-        varied = recipe.image.varies or not recipe.method.blocks.top_down
-        fixed = frozen and not varied and max(borders) > 0
-        trunk = fixed and _can_start_at(borders, model.passes, encoder, records)
-        packing = recipe.training.bucketing in ("auto", "packed") and _can_pack(
-            model, encoder.collate(records), attention=recipe.training.attention
-        )
-        first_token = recipe.training.last_layer != "whole" and _reads_first(
-            model, encoder.collate(records), packed=packing, attention=recipe.training.attention
-        )
-        wanted = recipe.prediction.writing
-        writing: Literal["auto", Way] | None = wanted
-        if model.base.over_vocabulary:
+        trial.pass_blocks()
+        trial.model.reset_head(seed=0)
+        problems += trial.own_logits()
+        problems += trial.neighbours()
+        problems += trial.length()
+        trunk = trial.starts_at_borders()
+        if "packing" in tried and trial.packs():
+            shortcuts.append("packing")
+        if "first-token" in tried and trial.reads_first(packed="packing" in shortcuts):
+            shortcuts.append("first-token")
+        if trial.model.base.over_vocabulary:
             ways = WAYS if wanted == "auto" else (wanted,)
-            writing = next((way for way in ways if _writes(model, way)), None)
-    if writing is None:
-        problems.append(
-            f"prediction.writing: {wanted}: this model then writes otherwise than in passes of a whole text; "
-            + ("name another model" if wanted == "auto" else "set it to auto")
-        )
-    if recipe.training.trunk_cache is True and not trunk:
+            writing = next((way for way in ways if trial.writes(way)), "auto")
+            if writing == "auto":
+                problems.append(
+                    f"prediction.writing: {wanted}: this model then writes otherwise than in passes of a whole text; "
+                    + ("name another model" if wanted == "auto" else "set it to auto")
+                )
+    if asked.trunk_cache is True and not trunk:
         what = "this model gives something else when a pass starts at a block's border"
         problems.append(f"training.trunk_cache: {what}; set it to auto")
-    if recipe.training.bucketing == "packed" and not packing:
-        what = "packed is for texts, and for models that give the same for texts that share a row; this one may not"
-        problems.append(f"training.bucketing: {what}; set it to auto")
-    if recipe.training.last_layer == "first-token" and not first_token:
-        what = (
-            "first-token is for models whose head reads the first token alone, and this one's layers may not allow it"
-        )
-        problems.append(f"training.last_layer: {what}; set it to auto")
+    if asked.shortcuts != "auto" and (beyond := set(asked.shortcuts) - set(shortcuts)):
+        what = f"this model's logits would change with {', '.join(sorted(beyond))}"
+        problems.append(f"training.shortcuts: {what}; set it to auto")
     if problems:
-        raise RecipeError("the recipe", problems)
-    abilities = Abilities(
-        sdpa=_has_sdpa(model),
-        trunk=trunk,
-        packing=packing,
-        first_token=first_token,
-        width=model.base.width,
-        writing=writing or "auto",
-    )
-    del model  # two of a large one may not fit into memory
-    if recipe.training.quantization != "none":
-        _try_quantized(folder, quantized, encoder.collate(records[:1]))
-    return abilities
+        raise unfit(*problems)
+    sdpa, width = trial.has_sdpa, trial.model.base.width
+    del trial  # two of a large model may not fit into memory
+    if asked.quantization != "none":
+        packed = _Trial(*assemble(folder, quantized, labels=labels), recipe)
+        with ALONE, torch.no_grad(), torch.random.fork_rng(devices=[]):
+            if not all(bool(logits.isfinite().all()) for logits in packed.pass_blocks()):
+                raise ValueError(f"with {asked.quantization} weights its outputs are not finite")
+    return Abilities(sdpa=sdpa, trunk=trunk, shortcuts=shortcuts, width=width, writing=writing)
 
 
-def _neighbours(model: Model, encoder: Encoder, records: Sequence[Encoded], recipe: Recipe) -> Iterator[str]:
-    """Yields what is wrong with answers to inputs in one batch: that they hang on each other, say by padding."""
-    for each in _attending(model, recipe.training.attention):
-        beside = each.passes.logits(encoder.collate(records))
-        alone = torch.cat([each.passes.logits(encoder.collate([record])) for record in records])
-        moved, spread = (beside - alone).abs().max(), (alone - alone.mean(dim=0)).abs().max()
-        if not moved <= ROUNDING * spread + _LAST_BITS * alone.abs().max():
-            yield (
-                f"base_model: {_name(model)} gives an input other logits beside a longer one in its "
-                f"batch (by {moved:.2g}, where inputs differ by {spread:.2g}), so its answers would hang on their "
-                "neighbours; name a model that leaves padding out"
-            )
-            return
+class _Trial:
+    """A model with public inputs. Without gradients, and within the trial's own random generator."""
 
+    def __init__(self, model: Model, encoder: Encoder, recipe: Recipe) -> None:
+        roles = [role for role in recipe.task.inputs.roles if getattr(recipe.columns, role) is not None]
+        self.model = model
+        self._whole: Any = model.base.model
+        self._passes = model.passes
+        self._encoder = encoder
+        self._recipe = recipe
+        self._records = encoder.encode(encoder.trial(roles))
+        self._batch = encoder.collate(self._records)
+        self.has_sdpa = bool(getattr(self._whole, "_supports_sdpa", False))
 
-def _own_logits(model: Model, encoder: Encoder, records: Sequence[Encoded]) -> Iterator[str]:
-    """Yields why a language model's layers and head, passed apart, do not give what the whole model gives."""
-    if not model.base.over_vocabulary:
-        return
-    batch = encoder.collate(records)
-    whole = run_model(model.base.model, batch).logits[batch[ANSWERED]]
-    apart = model.passes.logits(batch)
-    if not torch.allclose(apart, whole, rtol=1e-3, atol=1e-4 * float(whole.abs().max())):
-        yield (
-            f"base_model: {_name(model)} gives other logits where its head gets the last layer's states by themselves, "
-            "as s3t passes them; name another model"
-        )
-
-
-def _name(model: Model) -> str:
-    whole: Any = model.base.model
-    return type(whole.backbone if isinstance(whole, PooledModel) else whole).__name__
-
-
-def _length(model: Model, encoder: Encoder, records: Sequence[Encoded], recipe: Recipe) -> Iterator[str]:
-    """Yields why a text of the greatest length does not pass the first layer."""
-    if recipe.max_length is None:
-        return
-    most, record = min(recipe.max_length, _TRIED_LENGTH), records[-1]
-    long = {name: value.repeat(most)[:most] if torch.is_tensor(value) else value for name, value in record.items()}
-    try:
-        model.passes.states(encoder.collate([long]), [min(1, model.passes.top)])
-    except _UNFIT as error:
-        yield (
-            f"{recipe.task.inputs.section}.max_length: the model fails at a text of {most:,} tokens "
-            f"({type(error).__name__}); lower it to the number of its positions"
-        )
-
-
-def _writes(model: Model, way: Way) -> bool:
-    """True if a language model writes in this way as whole passes do, tried with arbitrary tokens."""
-    whole: Any = model.base.model
-    words = whole.get_input_embeddings().num_embeddings
-    try:
-        return writes_as_whole_passes(whole, [number * words // 11 for number in range(1, 11)], way)
-    except _UNFIT:
-        return False
-
-
-def _try_quantized(folder: Path, recipe: Recipe, batch: Batch) -> None:
-    """Pass an input through the quantised model with each block."""
-    model, _ = assemble(folder, recipe, labels=recipe.task.target.outputs(("a", "b")))
-    with ALONE, torch.no_grad(), torch.random.fork_rng(devices=[]):
-        for block in range(1, recipe.blocks + 1):
-            with model.mounted({}) as mount:
+    def pass_blocks(self) -> list[Tensor]:
+        """Logits of an input with each block."""
+        found = []
+        for block in range(1, self._recipe.blocks + 1):
+            with self.model.mounted({}) as mount:
                 mount.add_block(block)
-                if not bool(model.passes.logits(batch).isfinite().all()):
-                    raise ValueError(f"with {recipe.training.quantization} weights its outputs are not finite")
+                found.append(self._passes.logits(self._encoder.collate(self._records[:1])))
+        return found
 
+    def neighbours(self) -> Iterator[str]:
+        """Yields what is wrong with answers to inputs in one batch: that they hang on each other, say by padding."""
+        for _ in self._attentions():
+            beside = self._passes.logits(self._batch)
+            alone = torch.cat([self._passes.logits(self._encoder.collate([record])) for record in self._records])
+            moved, spread = (beside - alone).abs().max(), (alone - alone.mean(dim=0)).abs().max()
+            if not moved <= ROUNDING * spread + _LAST_BITS * alone.abs().max():
+                yield (
+                    f"base_model: {self._name} gives an input other logits beside a longer one in its "
+                    f"batch (by {moved:.2g}, where inputs differ by {spread:.2g}), so its answers would hang on their "
+                    "neighbours; name a model that leaves padding out"
+                )
+                return
 
-def _can_start_at(borders: Sequence[int], passes: Passes, encoder: Encoder, records: Sequence[Encoded]) -> bool:
-    batch = encoder.collate(records)
-    try:
-        whole = passes.logits(batch)
-        for border in borders:
-            alone = (encoder.collate([record]) for record in records)
-            packed = [pack_states(one, passes.states(one, [border])[border]) for one in alone]
-            entered = passes.logits(batch, border=border, states=padded_states(batch, packed))
-            if not torch.allclose(entered, whole, rtol=1e-3, atol=1e-4):
-                return False
-    except _UNFIT:
+    def own_logits(self) -> Iterator[str]:
+        """Yields why a language model's layers and head, passed apart, do not give what the whole model gives."""
+        if not self.model.base.over_vocabulary:
+            return
+        whole = run_model(self._whole, self._batch).logits[self._batch[ANSWERED]]
+        apart = self._passes.logits(self._batch)
+        if not torch.allclose(apart, whole, rtol=1e-3, atol=1e-4 * float(whole.abs().max())):
+            yield (
+                f"base_model: {self._name} gives other logits where its head gets the last layer's states by "
+                "themselves, as s3t passes them; name another model"
+            )
+
+    def length(self) -> Iterator[str]:
+        """Yields why a text of the greatest length does not pass the first layer."""
+        if self._recipe.max_length is None:
+            return
+        most, record = min(self._recipe.max_length, _TRIED_LENGTH), self._records[-1]
+        long = {name: value.repeat(most)[:most] if torch.is_tensor(value) else value for name, value in record.items()}
+        try:
+            self._passes.states(self._encoder.collate([long]), [min(1, self._passes.top)])
+        except _UNFIT as error:
+            yield (
+                f"{self._recipe.task.inputs.section}.max_length: the model fails at a text of {most:,} tokens "
+                f"({type(error).__name__}); lower it to the number of its positions"
+            )
+
+    def writes(self, way: Way) -> bool:
+        """True if a language model writes in this way as whole passes do, tried with arbitrary tokens."""
+        words = self._whole.get_input_embeddings().num_embeddings
+        with suppress(*_UNFIT):
+            return writes_as_whole_passes(self._whole, [number * words // 11 for number in range(1, 11)], way)
         return False
-    return True
 
-
-def _can_pack(model: Model, batch: Batch, *, attention: str) -> bool:
-    """True if packing changes logits by rounding alone, under every attention.
-
-    Rounding is told from mistakes by comparison with texts that do see each other.
-    """
-    packing = pack(batch["attention_mask"]) if "attention_mask" in batch else None
-    if packing is None:
-        return False
-    try:
-        with _reading_all(model.base.model):
-            return all(_packs(each, batch, packing) for each in _attending(model, attention))
-    except _UNFIT:
-        return False
-
-
-@contextmanager
-def _reading_all(whole: Any) -> Iterator[None]:
-    """While within, a pooled model reads every token: what changes others alone shows in one of them too little."""
-    own = whole.pooling if isinstance(whole, PooledModel) else None
-    try:
-        if own is not None:
-            whole.pooling = "mean"
-        yield
-    finally:
-        if own is not None:
-            whole.pooling = own
-
-
-def _attending(model: Model, attention: str) -> Iterator[Model]:
-    """The model under every attention that the recipe allows, one after another."""
-    automatic = ["eager", *(["sdpa"] if _has_sdpa(model) else [])]
-    for kind in automatic if attention == "auto" else [attention]:
-        if kind != "model":
-            changed: Any = model.base.model
-            changed.set_attn_implementation(kind)
-        yield model
-
-
-def _packs(model: Model, batch: Batch, packing: Packing) -> bool:
-    passes, seeing = model.passes, packing._replace(text=torch.ones_like(packing.text))
-    whole = passes.logits(batch)
-    error = (passes.logits(batch, packing=packing) - whole).abs().max()
-    leak = (passes.logits(batch, packing=seeing) - whole).abs().max()
-    return bool(error < ROUNDING * leak) and (not model.base.over_vocabulary or _blind(model, batch, packing))
-
-
-def _blind(model: Model, batch: Batch, packing: Packing) -> bool:
-    """True if no text of a language model changes with the tokens of other texts in its row.
-
-    The errors that `_packs` compares do not show it: wrong positions change logits more than other texts do.
-    """
-    whole: Any = model.base.model
-    passes, ids = model.passes, batch["input_ids"]
-    own, others = passes.logits(batch, packing=packing), (ids + 1) % whole.get_input_embeddings().num_embeddings
-    for parity in (0, 1):
-        kept = (torch.arange(len(ids)) % 2 == parity)[:, None].expand(ids.shape)
-        found = passes.logits({**batch, "input_ids": torch.where(kept, ids, others)}, packing=packing)
-        moved = (found - own)[kept[batch[ANSWERED]]]
-        if not moved.abs().max() <= _LAST_BITS * own.abs().max():
+    def starts_at_borders(self) -> bool:
+        """True if the layers below each block are the base model's in every stage, and a pass can start there."""
+        recipe, passes = self._recipe, self._passes
+        borders = [self.model.border(block) for block in range(1, recipe.blocks + 1)]
+        changes = recipe.image.is_augmented or not recipe.method.top_down
+        alone = [self._encoder.collate([record]) for record in self._records]
+        if changes or max(borders) == 0 or not find_sharing(self.model.base, alone[0]).trunk:
             return False
-    return True
-
-
-def _reads_first(model: Model, batch: Batch, *, packed: bool, attention: str) -> bool:
-    """True if the head reads first tokens alone, and a last layer that is passed for them changes logits by rounding
-    alone, under every attention; where texts may share rows, there, too.
-    """
-    base = model.base
-    modules = cut_modules(list(base.model.get_submodule(base.layers.path).children())[-1])
-    if base.over_vocabulary or ANSWERED in batch or not modules:
-        return False
-    packing = pack(batch["attention_mask"]) if packed and packable(modules) else None
-    ways = (None,) if packing is None else (None, packing)
-    try:
-        return all(_cuts(each, batch, ways) for each in _attending(model, attention))
-    except _UNFIT:
+        with suppress(*_UNFIT):
+            whole = passes.logits(self._batch)
+            for border in borders:
+                packed = [pack_states(one, passes.states(one, [border])[border]) for one in alone]
+                entered = passes.logits(self._batch, border=border, states=padded_states(self._batch, packed))
+                if not torch.allclose(entered, whole, rtol=1e-3, atol=1e-4):
+                    return False
+            return True
         return False
 
+    def packs(self) -> bool:
+        """True if packing changes logits by rounding alone, under every attention.
 
-def _cuts(model: Model, batch: Batch, ways: Sequence[Packing | None]) -> bool:
-    all_tokens, first = (Passes(replace(model.base, first_token=cut)) for cut in (False, True))
-    whole, states = all_tokens.logits(batch), all_tokens.states(batch, [all_tokens.top])[all_tokens.top]
-    states[:, 1:] = torch.nan
-    if not torch.equal(all_tokens.logits(batch, border=all_tokens.top, states=states), whole):
-        return False  # it reads other tokens, or at least computes with them
-    spread = (whole - whole.mean(dim=0)).abs().max()  # texts differ by as much, and a mistake would be as large
-    return all(bool((first.logits(batch, packing=way) - whole).abs().max() < ROUNDING * spread) for way in ways)
+        Rounding is told from mistakes by comparison with texts that do see each other. A pooled model reads every token
+        meanwhile: what changes others alone shows in one of them too little.
+        """
+        packing = pack(self._batch["attention_mask"]) if "attention_mask" in self._batch else None
+        if packing is None:
+            return False
+        pooling = self._whole.pooling if isinstance(self._whole, PooledModel) else None
+        try:
+            if pooling is not None:
+                self._whole.pooling = "mean"
+            return all(self._packs_so(packing) for _ in self._attentions())
+        except _UNFIT:
+            return False
+        finally:
+            if pooling is not None:
+                self._whole.pooling = pooling
 
+    def _packs_so(self, packing: Packing) -> bool:
+        passes, batch, seeing = self._passes, self._batch, packing._replace(text=torch.ones_like(packing.text))
+        whole = passes.logits(batch)
+        error = (passes.logits(batch, packing=packing) - whole).abs().max()
+        leak = (passes.logits(batch, packing=seeing) - whole).abs().max()
+        return bool(error < ROUNDING * leak) and (not self.model.base.over_vocabulary or self._is_blind(packing))
 
-def _has_sdpa(model: Model) -> bool:
-    return bool(getattr(model.base.model, "_supports_sdpa", False))
+    def _is_blind(self, packing: Packing) -> bool:
+        """True if no text of a language model changes with the tokens of other texts in its row.
+
+        The errors that `_packs_so` compares do not show it: wrong positions change logits more than other texts do.
+        """
+        passes, batch, ids = self._passes, self._batch, self._batch["input_ids"]
+        own, others = (
+            passes.logits(batch, packing=packing),
+            (ids + 1) % self._whole.get_input_embeddings().num_embeddings,
+        )
+        for parity in (0, 1):
+            kept = (torch.arange(len(ids)) % 2 == parity)[:, None].expand(ids.shape)
+            found = passes.logits({**batch, "input_ids": torch.where(kept, ids, others)}, packing=packing)
+            moved = (found - own)[kept[batch[ANSWERED]]]
+            if not moved.abs().max() <= _LAST_BITS * own.abs().max():
+                return False
+        return True
+
+    def reads_first(self, *, packed: bool) -> bool:
+        """True if the head reads first tokens alone, and a last layer that is passed for them changes logits by
+        rounding alone, under every attention; where texts may share rows, there, too.
+        """
+        base, batch = self.model.base, self._batch
+        modules = cut_modules(list(base.model.get_submodule(base.layers.path).children())[-1])
+        if base.over_vocabulary or ANSWERED in batch or not modules:
+            return False
+        packing = pack(batch["attention_mask"]) if packed and packable(modules) else None
+        all_tokens, first = (Passes(replace(base, first_token=cut)) for cut in (False, True))
+        with suppress(*_UNFIT):
+            for _ in self._attentions():
+                whole, states = all_tokens.logits(batch), all_tokens.states(batch, [all_tokens.top])[all_tokens.top]
+                states[:, 1:] = torch.nan
+                if not torch.equal(all_tokens.logits(batch, border=all_tokens.top, states=states), whole):
+                    return False  # it reads other tokens, or at least computes with them
+                spread = (whole - whole.mean(dim=0)).abs().max()  # a mistake would be as large as texts differ
+                for way in (None,) if packing is None else (None, packing):
+                    if not (first.logits(batch, packing=way) - whole).abs().max() < ROUNDING * spread:
+                        return False
+            return True
+        return False
+
+    def _attentions(self) -> Iterator[str]:
+        """Yields every attention that the recipe allows, under which the model then computes."""
+        automatic = ["eager", *(["sdpa"] if self.has_sdpa else [])]
+        asked = self._recipe.training.attention
+        for kind in automatic if asked == "auto" else [asked]:
+            if kind != "model":
+                self._whole.set_attn_implementation(kind)
+            yield kind
+
+    @property
+    def _name(self) -> str:
+        return type(self._whole.backbone if isinstance(self._whole, PooledModel) else self._whole).__name__

@@ -3,53 +3,149 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Container, Iterator, Mapping
+import json
+import threading
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import torch
 import transformers
 from peft.tuners.tuners_utils import BaseTunerLayer
-from torch import nn
-from transformers import AutoConfig
+from torch import Tensor, nn
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_MASKED_LM_MAPPING, AutoConfig
 
 from s3t.errors import RecipeError
-from s3t.models.alone import ALONE
 from s3t.models.layers import LayerList, block_modules, find_layers, has_experts, replace_conv1d
-from s3t.models.pooling import PooledModel, Pooling, made_for
 from s3t.models.quantized import missing_package, quantize_layers
-from s3t.models.source import LOCAL
+from s3t.models.source import LOCAL, unfit
 from s3t.recipe import Recipe
 from s3t.wording import counted
+
+Pooling: TypeAlias = Literal["mean", "first", "last"]
+
+_MODES: dict[str, Pooling] = {"cls": "first", "lasttoken": "last", "mean": "mean"}
+_OLD_MODES = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+
+
+def made_for(folder: Path, config: Any) -> Pooling:
+    """The pooling that a base model was made for: sentence-transformers' files or the configuration say so; else a
+    causal model's last token, and any other's first. The mean stands for kinds that s3t lacks.
+    """
+    declared = sorted(folder.glob("*_Pooling/config.json"))
+    if declared:
+        content = json.loads(declared[0].read_text())
+        said = content.get("pooling_mode") or [mode for name, mode in _OLD_MODES.items() if content.get(name)]
+        modes = [said] if isinstance(said, str) else said
+        return _MODES.get(modes[0], "mean") if len(modes) == 1 else "mean"
+    if (folder / "config_sentence_transformers.json").is_file() or (folder / "sentence_bert_config.json").is_file():
+        return "mean"  # sentence-transformers' own, where no module says another
+    if getattr(config, "classifier_pooling", None) in ("cls", "mean"):
+        return _MODES[config.classifier_pooling]
+    kind = type(config)
+    causal = kind in MODEL_FOR_CAUSAL_LM_MAPPING and kind not in MODEL_FOR_MASKED_LM_MAPPING
+    return "last" if causal or getattr(config, "is_decoder", False) else "first"
+
+
+def pooled(states_NTD: Tensor, mask_NT: Tensor | None, pooling: Pooling) -> Tensor:
+    """One vector a text, N x D; the mean in float32. The mask is 1 where there is a token; padding is on the right. For
+    `first` the states of the first token suffice.
+    """
+    if pooling == "first":
+        return states_NTD[:, 0]
+    if mask_NT is None:
+        return states_NTD.float().mean(dim=1) if pooling == "mean" else states_NTD[:, -1]
+    held_NT = mask_NT.bool()
+    if pooling == "mean":
+        # Filled, not multiplied: what stands in padding is arbitrary.
+        summed_ND = states_NTD.float().masked_fill(~held_NT[:, :, None], 0.0).sum(dim=1)
+        return summed_ND / held_NT.sum(dim=1, keepdim=True)
+    places_NT = torch.arange(held_NT.shape[1], device=held_NT.device) * held_NT
+    return states_NTD[torch.arange(len(held_NT), device=held_NT.device), places_NT.argmax(dim=1)]
+
+
+@dataclass(frozen=True)
+class Answered:
+    """Result of a pass, as transformers' models give it."""
+
+    logits: Tensor
+
+
+class PooledModel(nn.Module):
+    """The backbone of a classifier of transformers, a pooling, and one linear module as its head.
+
+    transformers' own classifiers read the first token, mostly through a dense layer, whatever the base was made for.
+    The head here is named and has a bias as their last module, so a head that is one linear module is kept.
+    """
+
+    def __init__(self, classifier: Any, pooling: Pooling) -> None:
+        super().__init__()
+        self.base_model_prefix: str = classifier.base_model_prefix
+        backbone = classifier.base_model
+        if getattr(backbone, "pooler", None) is not None:
+            backbone.pooler = nn.Identity()  # nothing reads what it makes
+        self.config = backbone.config
+        self._supports_sdpa = bool(getattr(type(classifier), "_supports_sdpa", False))
+        self.pooling = pooling
+        self._head = "score" if hasattr(classifier, "score") else "classifier"
+        last = last_linear(classifier)
+        self.add_module(self.base_model_prefix, backbone)
+        linear = nn.Linear(last.in_features, last.out_features, bias=last.bias is not None, dtype=last.weight.dtype)
+        self.add_module(self._head, linear)
+
+    @property
+    def backbone(self) -> Any:
+        return self.get_submodule(self.base_model_prefix)
+
+    def set_attn_implementation(self, kind: str) -> None:
+        self.backbone.set_attn_implementation(kind)
+
+    def forward(self, **batch: Tensor) -> Answered:
+        states_NTD = self.backbone(**batch).last_hidden_state
+        vectors_ND = pooled(states_NTD, batch.get("attention_mask"), self.pooling)
+        return Answered(self.get_submodule(self._head)(vectors_ND))
+
+
+def last_linear(classifier: Any) -> nn.Linear:
+    """The module that makes a classifier's logits."""
+    backbone = {id(module) for module in classifier.base_model.modules()}
+    found: Iterable[Any] = (module for module in classifier.modules() if id(module) not in backbone)
+    linears = [module for module in found if isinstance(module, nn.Linear)]
+    if not linears or linears[-1].out_features != classifier.config.num_labels:
+        raise TypeError(f"the head of {type(classifier).__name__} does not end with a linear module")
+    return linears[-1]
+
+
+ALONE = threading.RLock()
+"""Held by code that changes the settings or draws from the generators: a stage while it trains, a pass, the loading of
+a model. (transformers sets default types, and draws weights that a checkpoint lacks.) Two at a time would change each
+other's bits."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Base:
-    """A base model with an untrained head.
-
-    Attributes:
-        model: in eval mode. Its own dropout and its buffers stay off in training too, so the trunk gives the same
-            output in every epoch. In bfloat16 where stages are trained so and leave it as it is, else in float32; the
-            head is in float32.
-        layers: where its transformer layers are.
-        head: full names of the head's parameters: all that lies outside the backbone, and what of the backbone the
-            checkpoint does not carry (a missing pooler). They are drawn anew at every first stage. None where the
-            model's own output layer answers, which stays as it is.
-        over_vocabulary: whether that layer answers, over the vocabulary, as a language model's.
-        first_token: whether the last layer is passed for the first token alone (`models/first_token.py`).
-        quantized: whether the layers' weights have 4 or 8 bits (`models/quantized.py`).
-        takes_blocks: whether frozen blocks are merged into copies of the weights; else they are computed beside them.
-    """
+    """A base model with an untrained head."""
 
     model: nn.Module
+    """In eval mode: its own dropout and its buffers stay off in training too, so the trunk gives the same output in
+    every epoch. In bfloat16 where stages are trained so and leave it as it is, else in float32, as the head is."""
     layers: LayerList
     head: tuple[str, ...]
+    """Full names of the head's parameters: all that lies outside the backbone, and what of the backbone the checkpoint
+    does not carry (a missing pooler). They are drawn anew at every first stage. None where the model's own output layer
+    answers, which stays as it is."""
     over_vocabulary: bool = False
+    """That layer answers, over the vocabulary, as a language model's."""
     first_token: bool = False
+    """The last layer is passed for the first token alone."""
     quantized: bool = False
-    takes_blocks: bool = True
+    """The layers' weights have 4 or 8 bits, and frozen blocks are computed beside them; else merged into copies."""
 
     @property
     def answers(self) -> int:
@@ -69,7 +165,6 @@ class Base:
         return min(largest.shape)
 
     def head_parameters(self) -> dict[str, nn.Parameter]:
-        """The head's, by full name."""
         return {name: self.model.get_parameter(name) for name in self.head}
 
 
@@ -85,14 +180,12 @@ def check_model(folder: Path, recipe: Recipe) -> None:
             "base_model: its weights are quantised already (quantization_config in its config.json), so no digest of "
             "s3t's covers them in training; name the model that it was made from, and set training.quantization"
         )
-        raise RecipeError("the recipe", problems)  # transformers would ask for the package that quantised it
+        raise unfit(*problems)  # transformers would ask for the package that quantised it
     with ALONE, torch.device("meta"), quiet():
-        model = _auto_class(recipe).from_config(config)
+        model = getattr(transformers, recipe.task.model).from_config(config)
     replace_conv1d(model)
     if config.is_encoder_decoder and any(name.endswith("decoder") for name, _ in model.named_modules()):
-        raise RecipeError(
-            "the recipe", f"base_model: {type(model).__name__} is an encoder and a decoder; name a model of one of them"
-        )
+        raise unfit(f"base_model: {type(model).__name__} is an encoder and a decoder; name a model of one of them")
     layers = find_layers(model, config.num_hidden_layers)
     adapter = recipe.block_adapter(layers.count)
     width = adapter.layers_per_slice
@@ -101,7 +194,7 @@ def check_model(folder: Path, recipe: Recipe) -> None:
             "layers": f"{width} layers are asked for",
             "layers_per_slice": f"{recipe.blocks} slices x {width} layers = {recipe.blocks * width} layers",
         }
-        field = recipe.method.blocks.width
+        field = recipe.method.width
         problems.append(f"adapter.{field}: {asked[field]}, but the model has {layers.count}; ask for fewer")
     adapted = min(recipe.blocks, layers.count // width) if recipe.method.has_adapters else 0
     for block in range(1, adapted + 1):
@@ -128,18 +221,18 @@ def check_model(folder: Path, recipe: Recipe) -> None:
             "the first short text, for good, so its answers hang on what it saw; set original_full in its config.json"
         )
     if problems:
-        raise RecipeError("the recipe", problems)
+        raise unfit(*problems)
 
 
 def load_base(folder: Path, recipe: Recipe, *, labels: int) -> Base:
     """Load the model with a head of `labels` outputs."""
-    config = _config(folder, labels=labels)
+    config, attention = _config(folder, labels=labels), recipe.training.attention
     with ALONE, quiet(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)  # what the checkpoint lacks is drawn; the head is drawn again at each first stage
-        model, info = _auto_class(recipe).from_pretrained(
+        model, info = getattr(transformers, recipe.task.model).from_pretrained(
             folder,
             config=config,
-            attn_implementation=_attention(recipe),
+            attn_implementation=attention if attention in ("eager", "sdpa") else None,  # None: the model's own
             dtype=torch.float32,
             use_safetensors=True,
             ignore_mismatched_sizes=True,
@@ -160,7 +253,12 @@ def load_base(folder: Path, recipe: Recipe, *, labels: int) -> Base:
     lacking += sorted(name for name in unloaded - drawn - {*lacking} if name.startswith(backbone))
     lacking += sorted(name for name in mismatched if name.startswith(backbone) or over_vocabulary)
     surplus = {backbone + str(key).removeprefix(backbone) for key in info["unexpected_keys"]}
-    stray = sorted(key for key in surplus if key.startswith(f"{layers.path}.") and _is_weight(key))
+    stray = sorted(
+        key
+        for key in surplus
+        # Parameters; older versions of transformers saved masks, too.
+        if key.startswith(f"{layers.path}.") and key.endswith((".weight", ".bias")) and not key.endswith(_SAVED_MASKS)
+    )
     # A sum is finite if all are, and needs no memory.
     broken = [name for name, tensor in model.named_parameters() if not bool(tensor.detach().sum().isfinite())]
     problems = [
@@ -173,32 +271,38 @@ def load_base(folder: Path, recipe: Recipe, *, labels: int) -> Base:
         if names
     ]
     if problems:
-        raise RecipeError("the recipe", problems)
+        raise unfit(*problems)
     head = [name for name, _ in model.named_parameters() if not name.startswith(backbone) or name in unloaded]
     if over_vocabulary:
         if unloaded & set(head):
-            raise RecipeError(
-                "the recipe",
+            raise unfit(
                 f"base_model: {folder} lacks {', '.join(sorted(unloaded & set(head)))}, so it is no language model; "
-                "name one with its output layer",
+                "name one with its output layer"
             )
         head = []
     if getattr(config, "use_cache", False):
         model.config.use_cache = False  # of no use but to write texts, which asks for it
     model.eval()
     model.requires_grad_(False)
-    _shrink(model, layers, recipe, head=head)
+    reduced, quantization = recipe.training.precision == "bfloat16", recipe.training.quantization
+    if quantization != "none":
+        quantize_layers(model, layers, quantization, dtype=torch.bfloat16 if reduced else torch.float32)
+    if reduced and recipe.method.has_adapters:  # once, so that no step does; states between layers are in it, too
+        for name, parameter in model.named_parameters():
+            if name not in head and parameter.is_floating_point():  # packed weights are integers
+                parameter.data = parameter.data.to(torch.bfloat16)
     _align(model)
-    quantized = recipe.training.quantization != "none"
     return Base(
         model=model,
         layers=layers,
         head=tuple(head),
         over_vocabulary=over_vocabulary,
-        first_token=recipe.training.last_layer == "first-token",
-        quantized=quantized,
-        takes_blocks=recipe.training.merged_parents and not quantized,
+        first_token="first-token" in recipe.training.shortcuts,
+        quantized=quantization != "none",
     )
+
+
+_SAVED_MASKS = (".attn.bias", ".attention.bias")
 
 
 def pooling_of(folder: Path, recipe: Recipe) -> Pooling:
@@ -206,11 +310,6 @@ def pooling_of(folder: Path, recipe: Recipe) -> Pooling:
     if recipe.text.pooling == "auto":
         return made_for(folder, _config(folder, labels=2))
     return recipe.text.pooling
-
-
-def _is_weight(key: str) -> bool:
-    """True if a checkpoint's key is a parameter's, not that of a mask that older versions of transformers saved."""
-    return key.endswith((".weight", ".bias")) and not key.endswith((".attn.bias", ".attention.bias"))
 
 
 def reset_head(base: Base, *, seed: int) -> None:
@@ -233,27 +332,8 @@ def reset_head(base: Base, *, seed: int) -> None:
             elif isinstance(module, nn.Linear):
                 drawn = torch.normal(0.0, deviation, tuple(parameter.shape), generator=generator, dtype=torch.float32)
             else:
-                raise RecipeError(
-                    "the recipe",
-                    f"base_model: the head's {path} is a {type(module).__name__}, which s3t cannot initialise",
-                )
+                raise unfit(f"base_model: the head's {path} is a {type(module).__name__}, which s3t cannot initialise")
             parameter.data.copy_(drawn)
-
-
-def _shrink(model: nn.Module, layers: LayerList, recipe: Recipe, *, head: Container[str]) -> None:
-    """Pack frozen weights, and keep the others in bfloat16, as far as the recipe says so."""
-    reduced, quantization = recipe.training.precision == "bfloat16", recipe.training.quantization
-    if quantization != "none":
-        quantize_layers(model, layers, quantization, dtype=torch.bfloat16 if reduced else torch.float32)
-    if reduced and recipe.method.has_adapters:
-        _store_in_bfloat16(model, except_for=head)
-
-
-def _store_in_bfloat16(model: nn.Module, *, except_for: Container[str]) -> None:
-    """Convert parameters once, so that no step does; states between layers then stay in bfloat16, too."""
-    for name, parameter in model.named_parameters():
-        if name not in except_for and parameter.is_floating_point():  # packed weights are integers
-            parameter.data = parameter.data.to(torch.bfloat16)
 
 
 def _align(model: nn.Module) -> None:
@@ -265,21 +345,19 @@ def _align(model: nn.Module) -> None:
         tensor.data = tensor.data.clone(memory_format=torch.contiguous_format)
 
 
-def base_digest(base: Base, *, parameters: bool = True, aside: Mapping[str, nn.Parameter] | None = None) -> str:
+def base_digest(base: Base, *, parameters: bool = True, replaced: Mapping[str, nn.Parameter] | None = None) -> str:
     """SHA-256 of every base parameter and buffer, whether blocks are mounted or not. The head's are not base's.
 
-    Args:
-        parameters: False: of the buffers alone.
-        aside: the base's own parameters by full name, where others stand in for them; None: none do.
+    Without `parameters`, of the buffers alone. `replaced`: the base's own parameters where others are in their place.
     """
-    head, aside = set(base.head), aside or {}
+    head, replaced = set(base.head), replaced or {}
     wrapped = tuple(f"{name}." for name, each in base.model.named_modules() if isinstance(each, BaseTunerLayer))
     layers = tuple(f"{name}base_layer." for name in wrapped)
     digest = hashlib.sha256()
     for name, tensor in (*(base.model.named_parameters() if parameters else ()), *base.model.named_buffers()):
         if name in head or (name.startswith(wrapped) and not name.startswith(layers)):  # head or adapter
             continue
-        tensor = aside.get(name, tensor)
+        tensor = replaced.get(name, tensor)
         # PEFT moves a wrapped module's own tensors down to base_layer.
         own_name = name.replace(".base_layer.", ".")
         digest.update(f"{own_name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
@@ -300,21 +378,12 @@ def _positions(model: Any) -> int | None:
     return min(limits, default=None)
 
 
-def _attention(recipe: Recipe) -> str | None:
-    """Value of transformers' `attn_implementation`; None leaves it to the model."""
-    return recipe.training.attention if recipe.training.attention in ("eager", "sdpa") else None
-
-
-def _auto_class(recipe: Recipe) -> Any:
-    return getattr(transformers, recipe.task.model)
-
-
 def _config(folder: Path, *, labels: int) -> Any:
     try:
         config = AutoConfig.from_pretrained(folder, **LOCAL)
     except (OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
-        raise RecipeError("the recipe", f"base_model: {folder}/config.json cannot be used: {reason}") from error
+        raise unfit(f"base_model: {folder}/config.json cannot be used: {reason}") from error
     config.num_labels = labels
     return config
 
@@ -333,7 +402,7 @@ def _check_stack(config: Any, recipe: Recipe) -> None:
             f'a checkpoint of that, whose config.json says "model_type": "{inner.model_type}", as its text_config has '
             "it here"
         )
-    raise RecipeError("the recipe", problem)
+    raise unfit(problem)
 
 
 @contextmanager

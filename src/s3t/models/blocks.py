@@ -1,16 +1,17 @@
-"""Blocks on a base model: trained ones merged into its weights, and one that PEFT puts on to be trained. Where
-weights cannot take them in, or shall not, trained blocks are computed beside them.
+"""A base model that stages train and that answers, whatever they train: blocks of adapters, or the model itself.
 
-Every mount starts from the bare base model and takes every tensor of every block, so that no block keeps its initial
-values. Unmounting restores the base's own modules and parameters.
+Trained blocks are merged into copies of the base's weights, or computed beside quantised ones; PEFT puts on the one
+that is trained. Every mount starts from the bare base model and takes every tensor of every block, so that no block
+keeps its initial values. Unmounting restores the base's own modules and parameters.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any, Self, TypeAlias
 
 import torch
 from peft import IA3Config, LoraConfig, PeftConfig, inject_adapter_in_model
@@ -20,20 +21,89 @@ from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor, nn
 
 from s3t.errors import IsolationError, listed
+from s3t.models.adapters import Stack, StageTensors, copied, copy_exactly, merged_on, prepare
 from s3t.models.base import Base, base_digest, reset_head
 from s3t.models.layers import block_layers, block_modules, feedforward_modules
-from s3t.models.links import Link, prepare
-from s3t.models.merged import merged_on
-from s3t.models.model import BlockTensors, Mounting
 from s3t.models.passes import Passes
 from s3t.models.quantized import QuantizedLinear
-from s3t.models.tensors import StageTensors, copied, copy_exactly
-from s3t.models.updates import updates_on
 from s3t.recipe import Adapter
 
+BlockTensors: TypeAlias = Mapping[int, StageTensors]
+"""Blocks by number, 1 at the top, in the order in which stages trained them; each with what its stage left."""
 
-class _OneProduct(LoraVariant):  # type: ignore[misc, unused-ignore]
-    """LoRA as `training.fused_lora` computes it: the sum y + s (x A^T) B^T in one product.
+
+class Model(ABC):
+    """A base model that blocks are mounted on: those of a chain of stages, and at most one that is added to be trained.
+
+    Tensors of an artifact that do not fit raise IntegrityError. A change of what is not the stage's own raises
+    IsolationError.
+    """
+
+    def __init__(self, base: Base) -> None:
+        self.base = base
+        self.passes = Passes(base)
+        self._is_mounted = False
+
+    @contextmanager
+    def mounted(self, blocks: BlockTensors) -> Iterator[Self]:
+        """The model with some blocks on, and the head of the stage that trained the last of them.
+
+        Without blocks: the base model, its head as it is. On leaving, all tensors are as loaded again (no trained head
+        stays behind), and nothing is trainable.
+        """
+        if self._is_mounted:
+            raise IsolationError("this model has blocks on it already; leave the first `mounted` block first")
+        self._is_mounted = True
+        try:
+            with self._with(blocks):
+                yield self
+        finally:
+            self._is_mounted = False
+
+    @abstractmethod
+    def _with(self, blocks: BlockTensors) -> AbstractContextManager[None]: ...
+
+    @abstractmethod
+    def border(self, block: int) -> int:
+        """Index of a block's lowest layer, at whose input its trunk ends. For block 0, the number of layers."""
+
+    @abstractmethod
+    def add_block(self, block: int) -> None:
+        """Put a block on, 1 for the top one, at initial values."""
+
+    @abstractmethod
+    def thaw(self) -> Sequence[nn.Parameter]:
+        """Make the block that was added and the head trainable, and nothing else; their parameters."""
+
+    @abstractmethod
+    def check_isolation(self) -> None:
+        """Compare all that is not the stage's own, byte for byte, with what it was."""
+
+    @abstractmethod
+    def _block_parameters(self) -> dict[str, nn.Parameter]:
+        """Parameters of the block that was added, named as in its artifact."""
+
+    def load_block(self, block: int, tensors: Mapping[str, Tensor]) -> None:
+        """Give the block that was added its trained values."""
+        copy_exactly(self._block_parameters(), tensors, what=f"block {block}")
+
+    def load_head(self, tensors: Mapping[str, Tensor]) -> None:
+        copy_exactly(self.base.head_parameters(), tensors, what="the head")
+
+    def reset_head(self, *, seed: int) -> None:
+        """Draw the head anew; a first stage starts from it."""
+        reset_head(self.base, seed=seed)
+
+    def own_tensors(self) -> StageTensors:
+        """Copies of the block that was added and the head, on the CPU."""
+        return StageTensors(
+            block={name: copied(value) for name, value in self._block_parameters().items()},
+            head={name: copied(value) for name, value in self.base.head_parameters().items()},
+        )
+
+
+class OneProduct(LoraVariant):  # type: ignore[misc, unused-ignore]
+    """LoRA as one product: the sum y + s (x A^T) B^T.
 
     PEFT's own forward pass computes the update, scales it and adds it: three tensors of the module's whole output.
     Under autocast it also converts the module's input to float32, which the next product converts back. The product
@@ -49,78 +119,84 @@ class _OneProduct(LoraVariant):  # type: ignore[misc, unused-ignore]
         return summed.view(result.shape)
 
 
-def fuse(modules: Iterable[nn.Module]) -> None:
-    """Have every adapter of these modules computed in one product, where it is plain LoRA of a linear module.
+class BlockModel(Model):
+    """A base model whose blocks are adapters on some of its layers."""
 
-    Others (IA3, DoRA, LoRA of a convolution) stay as PEFT computes them.
-    """
-    for module in modules:
-        if not isinstance(module, Linear):
-            continue
-        plain = [name for name, up in module.lora_B.items() if name not in module.lora_variant and up.bias is None]
-        for name in plain:
-            module.lora_variant[name] = _OneProduct
-        if plain:
-            module.cast_input_dtype_enabled = False
-
-
-class MountedModel:
-    """A base model with trained blocks merged into its weights, and at most one block of PEFT's on it.
-
-    Made by `BlockModel.mounted`.
-    """
-
-    def __init__(
-        self,
-        base: Base,
-        adapter: Adapter,
-        *,
-        pristine: str,
-        aside: Mapping[str, nn.Parameter],
-        beside: Iterable[Tensor] = (),
-    ) -> None:
-        """Describe what is mounted."""
-        self.base = base
-        self._adapter = adapter
-        self._pristine = pristine
-        self._aside = aside
-        self._beside = tuple(beside)
-        self._merged = self._merged_digest()
+    def __init__(self, base: Base, adapter: Adapter) -> None:
+        super().__init__(base)
+        self.adapter = adapter
+        self.modules: Mapping[str, nn.Module] = dict(base.model.named_modules())
+        """The bare model's modules by full name; listed once, for a walk would be a part of a single answer's time."""
+        self._pristine = base_digest(base)
+        self._bare_head = {name: value.detach().clone() for name, value in base.head_parameters().items()}
         self._targets: tuple[str, ...] = ()
+        """Modules that PEFT was asked to adapt."""
+        self._replaced: Mapping[str, nn.Parameter] = {}
+        """The base's own parameters in whose place merged ones are."""
+        self._beside: Sequence[Tensor] = ()
+        """Updates that are computed beside the weights."""
 
-    @property
-    def has_block(self) -> bool:
-        """True once PEFT was asked to put a block on."""
-        return bool(self._targets)
+    @contextmanager
+    def _with(self, blocks: BlockTensors) -> Iterator[None]:
+        model, quantized = self.base.model, self.base.quantized
+        links = (
+            prepare(self.base, self.adapter, block, tensors, merged=not quantized) for block, tensors in blocks.items()
+        )
+        with ExitStack() as stack:
+            if quantized and blocks:
+                layers = (module for module in self.modules.values() if isinstance(module, QuantizedLinear))
+                chain = list(links)
+                together = Stack(self.base, [chain], dtype=next(layers).compute_dtype)
+                self._beside = together.tensors()
+                for link in chain:
+                    stack.enter_context(together.on(link.block, slice(0, 1), groups=1))
+            else:
+                self._replaced = stack.enter_context(merged_on(self.modules, (link.merged or {} for link in links)))
+            self._merged = self._merged_digest()
+            try:
+                if blocks:
+                    self.load_head(list(blocks.values())[-1].head)
+                yield
+            finally:
+                if self._targets:  # else nothing was wrapped
+                    for name, module in list(model.named_modules()):
+                        if isinstance(module, BaseTunerLayer) and name in self.modules:
+                            model.set_submodule(name, self.modules[name])
+                    if hasattr(model, "peft_config"):
+                        del model.peft_config
+                    model.requires_grad_(False)
+                for name, value in self._bare_head.items():
+                    model.get_parameter(name).data.copy_(value)
+                self._targets, self._replaced, self._beside = (), {}, ()  # no trained tensor stays
+
+    def border(self, block: int) -> int:
+        if block == 0:
+            return self.passes.top
+        width = self.adapter.layers_per_slice
+        return block_layers(block, layers=self.base.layers.count, layers_per_slice=width)[0]
 
     def add_block(self, block: int) -> None:
         """Wrap the modules of a block, at PEFT's initial values drawn from the global generator."""
         model = self.base.model
-        if self.has_block:
+        if self._targets:
             raise IsolationError(f"block {block} cannot be added: another block is on, and one is trained at a time")
-        self._targets = block_modules(model, self.base.layers, self._adapter, block)
-        inject_adapter_in_model(peft_config(self._adapter, self._targets), model, adapter_name=_ADAPTER)
+        self._targets = block_modules(model, self.base.layers, self.adapter, block)
+        inject_adapter_in_model(peft_config(self.adapter, self._targets), model, adapter_name=_ADAPTER)
         wrapped = {name for name, module in model.named_modules() if isinstance(module, BaseTunerLayer)}
         if wrapped != set(self._targets):
             stray = sorted(wrapped ^ set(self._targets))
             raise IsolationError(f"PEFT adapts other modules than those of block {block}: {listed(stray, most=3)}")
         for name in self._targets:
-            model.get_submodule(name).eval()  # a new adapter starts in training mode, with its dropout on
-        for _, parameter in self._block_parameters():
+            module = model.get_submodule(name).eval()  # a new adapter starts in training mode, with its dropout on
+            if isinstance(module, Linear) and _ADAPTER not in module.lora_variant:  # IA3 and DoRA stay PEFT's
+                module.lora_variant[_ADAPTER] = OneProduct
+                module.cast_input_dtype_enabled = False
+        for parameter in self._block_parameters().values():
             parameter.data = parameter.data.float()  # PEFT gives it the type of the module that it is on
 
-    def load_block(self, block: int, tensors: Mapping[str, Tensor]) -> None:
-        """Give the block that was added its trained values."""
-        copy_exactly(dict(self._block_parameters()), tensors, what=f"block {block}")
-
-    def load_head(self, tensors: Mapping[str, Tensor]) -> None:
-        """Give the head its trained values."""
-        copy_exactly(self.base.head_parameters(), tensors, what="the head")
-
     def thaw(self) -> list[nn.Parameter]:
-        """Make the block that was added and the head trainable, and nothing else; their parameters."""
         self.base.model.requires_grad_(False)
-        own = [*dict(self._block_parameters()).values(), *self.base.head_parameters().values()]
+        own = [*self._block_parameters().values(), *self.base.head_parameters().values()]
         for parameter in own:
             parameter.requires_grad_(True)
         for name in self._targets:
@@ -128,20 +204,8 @@ class MountedModel:
             self.base.model.get_submodule(name).get_submodule("base_layer").eval()
         return own
 
-    def fuse(self) -> None:
-        """Have the block that was added computed with fewer passes over memory."""
-        fuse(self.base.model.get_submodule(name) for name in self._targets)
-
-    def own_tensors(self) -> StageTensors:
-        """Copies of the block that was added and the head, on the CPU."""
-        return StageTensors(
-            block={name: copied(value) for name, value in self._block_parameters()},
-            head={name: copied(value) for name, value in self.base.head_parameters().items()},
-        )
-
     def check_isolation(self) -> None:
-        """See that the base model and merged weights are, byte for byte, what they were."""
-        if base_digest(self.base, aside=self._aside) != self._pristine:
+        if base_digest(self.base, replaced=self._replaced) != self._pristine:
             raise IsolationError(
                 "a tensor of the base model changed; nothing is stored. An adapter that writes to the base model, or a "
                 "buffer that follows the data, does this"
@@ -153,87 +217,18 @@ class MountedModel:
 
     def _merged_digest(self) -> str:
         digest = hashlib.sha256()
-        merged = (self.base.model.get_parameter(name) for name in self._aside)
+        merged = (self.base.model.get_parameter(name) for name in self._replaced)
         for tensor in (*merged, *self._beside):
             digest.update(copied(tensor).view(-1).view(torch.uint8).numpy().data)
         return digest.hexdigest()
 
-    def _block_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-        for target in self._targets:
-            for name, parameter in self.base.model.get_submodule(target).named_parameters():
-                parts = name.split(".")
-                if parts[0] != "base_layer":
-                    yield f"{target}/{'.'.join(part for part in parts if part != _ADAPTER)}", parameter
-
-
-class BlockModel:
-    """A base model that blocks are mounted on, one chain at a time."""
-
-    def __init__(self, base: Base, adapter: Adapter) -> None:
-        self.base = base
-        self.passes = Passes(base)
-        self.adapter = adapter
-        self.modules: Mapping[str, nn.Module] = dict(base.model.named_modules())
-        """The bare model's modules by full name; listed once, for a walk would be a part of a single answer's time."""
-        self._pristine = base_digest(base)
-        self._bare_head = {name: value.detach().clone() for name, value in base.head_parameters().items()}
-        self._mounting = Mounting()
-
-    @contextmanager
-    def mounted(self, blocks: BlockTensors) -> Iterator[MountedModel]:
-        """`Model.mounted` with blocks merged into copies of the weights, so they cost what bare layers cost; or beside
-        the weights, where the base does not take blocks."""
-        model = self.base.model
-        with self._mounting.begun(), ExitStack() as stack:
-            aside: Mapping[str, nn.Parameter] = {}
-            beside: Sequence[Tensor] = ()
-            if not self.base.takes_blocks:
-                updates = (link.updates for link in self._links(blocks))
-                beside = stack.enter_context(updates_on(self.modules, updates, dtype=self._dtype))
-            else:
-                aside = stack.enter_context(
-                    merged_on(self.modules, (link.merged or {} for link in self._links(blocks)))
-                )
-            mount = MountedModel(self.base, self.adapter, pristine=self._pristine, aside=aside, beside=beside)
-            try:
-                if blocks:
-                    mount.load_head(list(blocks.values())[-1].head)
-                yield mount
-            finally:
-                if mount.has_block:  # else nothing was wrapped
-                    for name, module in list(model.named_modules()):
-                        if isinstance(module, BaseTunerLayer) and name in self.modules:
-                            model.set_submodule(name, self.modules[name])
-                    if hasattr(model, "peft_config"):
-                        del model.peft_config
-                    model.requires_grad_(False)
-                for name, value in self._bare_head.items():
-                    model.get_parameter(name).data.copy_(value)
-
-    def _links(self, blocks: BlockTensors) -> Iterator[Link]:
-        """Each block, with merged parameters in the base's own types where it can have some."""
-        for block, tensors in blocks.items():
-            yield prepare(self.base, self.adapter, block, tensors, merged=self.base.takes_blocks)
-
-    @property
-    def _dtype(self) -> torch.dtype:
-        """Type of the layers' products, in which blocks are computed beside the weights."""
-        layers = self.base.model.get_submodule(self.base.layers.path)
-        linears: Iterator[Any] = (module for module in layers.modules() if isinstance(module, nn.Linear))
-        return next(
-            module.compute_dtype if isinstance(module, QuantizedLinear) else module.weight.dtype for module in linears
-        )
-
-    def border(self, block: int) -> int:
-        """See `Model.border`."""
-        if block == 0:
-            return self.passes.top
-        layers_per_slice = self.adapter.layers_per_slice
-        return block_layers(block, layers=self.base.layers.count, layers_per_slice=layers_per_slice)[0]
-
-    def reset_head(self, *, seed: int) -> None:
-        """Draw the head anew; a first stage starts from it."""
-        reset_head(self.base, seed=seed)
+    def _block_parameters(self) -> dict[str, nn.Parameter]:
+        return {
+            f"{target}/{name.replace(f'.{_ADAPTER}', '')}": parameter
+            for target in self._targets
+            for name, parameter in self.base.model.get_submodule(target).named_parameters()
+            if not name.startswith("base_layer.")
+        }
 
 
 _ADAPTER = "s3t"
@@ -254,3 +249,58 @@ def peft_config(adapter: Adapter, targets: Sequence[str]) -> PeftConfig:
         target_modules=list(targets),
         bias="none",
     )
+
+
+class WholeModel(Model):
+    """A base model whose one block is every parameter but the head's (the original SISA; Bourtoule et al. 2021).
+
+    It is put on the base model by copying it there, and taken off by copying the base model's own values back.
+    """
+
+    def __init__(self, base: Base, _adapter: Adapter) -> None:
+        super().__init__(base)
+        self._buffers = base_digest(base, parameters=False)
+        self._bare = {name: value.detach().clone() for name, value in base.model.named_parameters()}
+        self._has_block = False
+
+    @contextmanager
+    def _with(self, blocks: BlockTensors) -> Iterator[None]:
+        self._has_block = False
+        try:
+            for number, tensors in blocks.items():
+                self.add_block(number)
+                self.load_block(number, tensors.block)
+                self.load_head(tensors.head)
+            yield
+        finally:
+            self.base.model.requires_grad_(False)
+            with torch.no_grad():
+                for name, value in self.base.model.named_parameters():
+                    value.grad = None
+                    value.copy_(self._bare[name])
+
+    def border(self, block: int) -> int:
+        """The block begins at the bottom; for 0, above the last layer."""
+        return self.passes.top if block == 0 else 0
+
+    def add_block(self, block: int) -> None:
+        """Begin with the base model's own parameters."""
+        if block != 1 or self._has_block:
+            raise IsolationError(f"block {block} cannot be added: the model itself is the one block")
+        self._has_block = True
+
+    def thaw(self) -> list[nn.Parameter]:
+        """Make every parameter trainable. The model stays in evaluation mode, as under adapters: no dropout."""
+        self.base.model.requires_grad_(True)
+        return list(self.base.model.parameters())
+
+    def check_isolation(self) -> None:
+        """See that no buffer has changed; parameters may all."""
+        if base_digest(self.base, parameters=False) != self._buffers:
+            raise IsolationError(
+                "a buffer of the base model changed; nothing is stored. One that follows the data does this"
+            )
+
+    def _block_parameters(self) -> dict[str, nn.Parameter]:
+        head = set(self.base.head)
+        return {name: value for name, value in self.base.model.named_parameters() if name not in head}

@@ -1,23 +1,429 @@
-"""The dictionary of encoders."""
+"""Features to tensors. Each record is encoded by itself; a batch is padded to its longest record.
+
+A tokenizer takes the letters of a control token (`<|im_end|>`, `[SEP]`, `</s>`) for the token wherever they stand, so
+that anybody could end a turn or begin another's. Here it knows control tokens by marks alone, drawn in each process:
+what people write is letters, also what a normaliser turns into a token, and what a chat template writes is marked.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import copy
+import hashlib
+import io
+import json
+import re
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from s3t.models.encode import Encoder, ImageEncoder, TextEncoder, WordEncoder
-from s3t.models.language import LanguageEncoder
-from s3t.recipe import Recipe
+import pyarrow as pa
+import torch
+from PIL import Image as PilImage
+from tokenizers import Tokenizer
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from transformers import AutoConfig, AutoImageProcessor, AutoTokenizer, ViTImageProcessorPil
+
+from s3t.models.source import LOCAL, unfit
+from s3t.recipe import Image, Recipe, Text
+from s3t.records.images import decoded
 from s3t.tasks import Kind
+from s3t.tasks.task import ANSWERED
+from s3t.tasks.token_classification import WORDS
+from s3t.wording import counted
 
-_ENCODERS: Mapping[Kind, Callable[[Path, Recipe], Encoder]] = {
-    "text": lambda folder, recipe: TextEncoder(folder, recipe.text),
-    "words": lambda folder, recipe: WordEncoder(folder, recipe.text),
-    "language": lambda folder, recipe: LanguageEncoder(folder, recipe.language, roles=recipe.columns.named()),
-    "image": lambda folder, recipe: ImageEncoder(folder, recipe.image),
-}
+_BRACKETED = re.compile(r"<.+>|\[.+\]")
+_PRIVATE_USE, _MARKS = 0xF0000, 0x100000
+"""First characters of Unicode's planes for private use, which no tokenizer normalises."""
+
+
+class ControlTokens:
+    """The control tokens of a tokenizer: the special ones, and added ones in brackets or in a chat template.
+
+    Args:
+        plain: people's letters make none of them; else they do, as for transformers.
+    """
+
+    def __init__(self, tokenizer: Any, *, plain: bool) -> None:
+        self._tokenizer = tokenizer
+        self.plain = plain
+        templates = tokenizer.chat_template or ""
+        written = "\0".join(templates.values()) if isinstance(templates, dict) else templates
+        self._ids = {
+            token.content: number
+            for number, token in sorted(tokenizer.added_tokens_decoder.items())
+            if token.content.strip()
+            and (token.special or token.content in written or _BRACKETED.fullmatch(token.content))
+        }
+        drawn = "".join(chr(_PRIVATE_USE + secrets.randbelow(0xFFF0)) for _ in range(4))
+        self._marks = {text: f"{drawn}{chr(_MARKS + place)}" for place, text in enumerate(self._ids)}
+        self._begin, self._end = (f"{drawn}{chr(_MARKS + 0xFFF0 + place)}" for place in range(2))
+        longest_first = sorted(map(re.escape, self._ids), key=len, reverse=True)
+        self._texts = re.compile("|".join(longest_first) or "(?!)")
+
+    @property
+    def tells_apart(self) -> bool:
+        """False if marks would not be known: the tokenizer is none of the library `tokenizers`."""
+        return not self.plain or bool(self._tokenizer.is_fast)
+
+    @cached_property
+    def tokenize(self) -> Any:
+        """The tokenizer, to be called. What it makes of people's texts is plain; what `read` gives has its tokens."""
+        if not self.plain:
+            return self._tokenizer
+        if not self._tokenizer.is_fast:
+            return partial(self._tokenizer, split_special_tokens=True)
+        try:
+            changed = Tokenizer.from_str(_renamed(self._tokenizer.backend_tokenizer.to_str(), self._marks))
+        except Exception as error:  # the library has no class of its own
+            problem = f"base_model: control tokens of its tokenizer cannot be told from texts ({error})"
+            raise unfit(f"{problem}; name another model, or set special_tokens: control") from error
+        tokenizer = copy.copy(self._tokenizer)
+        tokenizer._tokenizer = changed
+        return tokenizer
+
+    def wrapped(self, chat: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
+        """A chat in which the letters of control tokens stand between marks, for a template."""
+        if not self.plain:
+            return [dict(message) for message in chat]
+        between = f"{self._begin}\\g<0>{self._end}"
+        return [{name: self._texts.sub(between, value) for name, value in message.items()} for message in chat]
+
+    def read(self, rendered: str) -> str:
+        """A template's text of a wrapped chat, with the template's own control tokens as marks."""
+        if not self.plain:
+            return rendered
+        between = re.compile(
+            f"{self._begin}({self._texts.pattern}){self._end}|{self._begin}|{self._end}|({self._texts.pattern})"
+        )
+        return between.sub(lambda found: self._marks[found[2]] if found[2] else found[1] or "", rendered)
+
+    def shown(self, marked: str) -> str:
+        """The same with the letters of control tokens for their marks."""
+        for text, mark in self._marks.items():
+            marked = marked.replace(mark, text)
+        return marked
+
+    def first_in(self, text: str) -> int | None:
+        """The id of the first control token of a template's text."""
+        known = {self._marks[name] if self.plain else name: number for name, number in self._ids.items()}
+        found = re.search("|".join(sorted(map(re.escape, known), key=len, reverse=True)) or "(?!)", text)
+        return None if found is None else known[found[0]]
+
+
+def _renamed(tokenizer: str, names: Mapping[str, str]) -> str:
+    """A tokenizer, as JSON, whose tokens have other names: it finds these in texts, and makes none of the old."""
+    parts = json.loads(tokenizer) | {"truncation": None, "padding": None}
+    for token in parts["added_tokens"]:
+        if token["content"] in names:
+            token |= {"content": names[token["content"]], "normalized": False}
+    model = parts["model"]
+    vocabulary = model["vocab"]
+    if isinstance(vocabulary, dict):
+        model["vocab"] = {names.get(piece, piece): number for piece, number in vocabulary.items()}
+    else:
+        model["vocab"] = [[names.get(piece, piece), score] for piece, score in vocabulary]
+    if model.get("unk_token") in names:
+        model["unk_token"] = names[model["unk_token"]]
+    if "merges" in model:
+        pairs = [pair.split(" ") if isinstance(pair, str) else pair for pair in model["merges"]]
+        model["merges"] = [pair for pair in pairs if not {*pair, "".join(pair)} & names.keys()]
+    return json.dumps(parts)
+
+
+Encoded = Mapping[str, Any]
+"""One record as model input, before padding."""
+
+
+TRIAL_TEXTS = ["one", "one two", "one", "one two three", "one two three four five six seven eight nine ten"]
+"""Texts of several lengths: a text that sees only copies of itself in its row would give the same logits."""
+
+
+class Cut(NamedTuple):
+    """Numbers of records."""
+
+    longer: int
+    """Records that are cut."""
+    unlearned: int = 0
+    """Records with no token left to learn."""
+
+
+class Encoder(ABC):
+    """Features of a slice or of an input, as tensors."""
+
+    pad_token_id: int | None = None
+    """Id of the padding token; None for inputs without tokens."""
+
+    @abstractmethod
+    def encode(self, rows: pa.Table) -> list[Encoded]:
+        """Each row by itself: no row's encoding depends on another's."""
+
+    @abstractmethod
+    def collate(self, records: Sequence[Encoded]) -> dict[str, Tensor]:
+        """A batch, padded to its longest record."""
+
+    @abstractmethod
+    def trial(self, roles: Sequence[str]) -> pa.Table:
+        """Public inputs for these features, of several lengths where records differ in length, to try a model with."""
+
+    def encode_later(self, rows: pa.Table) -> Sequence[Encoded]:
+        """Encoded records of a slice; large ones (images) are encoded at each access, to save memory."""
+        return self.encode(rows)
+
+    def answers(self, rows: pa.Table) -> list[int] | None:
+        """Number of answers to each row; None: one each."""
+        return None
+
+    def places(self, record: Encoded) -> Sequence[int]:
+        """Places of a record's answers among its own, of those that the model gives."""
+        return (0,)
+
+    def dummy(self, like: Encoded, count: int) -> dict[str, Tensor] | None:
+        """A batch for a pass that starts at a border, in which the records need not be; None if they must: masks are
+        made from tokens."""
+        return None
+
+    def cut(self, rows: pa.Table) -> Cut:
+        """Number of records that the greatest length cuts."""
+        return Cut(0)
+
+
+def tokens(record: Encoded) -> int:
+    """Length of an encoded record: tokens of a text; 0 for an image, since all have one size."""
+    return len(record.get("input_ids", ()))
+
+
+def load_tokenizer(folder: Path, **options: Any) -> Any:
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, **LOCAL, **options)
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        problem = f"base_model: {folder}: its tokenizer cannot be used ({reason}); name another model"
+        raise unfit(problem) from error
+    if len(tokenizer) <= len(tokenizer.all_special_tokens):
+        # Without a vocabulary transformers makes an empty one, and every text would be the same unknown tokens.
+        problem = f"base_model: {folder} has no vocabulary of a tokenizer; name a model with its tokenizer's files"
+        raise unfit(problem)
+    if not tokenizer("one two", add_special_tokens=False)["input_ids"]:
+        problem = (
+            f"base_model: {folder}: its tokenizer makes no token of common words; its files, or the class that "
+            "transformers reads them with, are of another model"
+        )
+        raise unfit(problem)
+    words = None
+    if (folder / "config.json").is_file():  # else a tokenizer by itself
+        words = getattr(AutoConfig.from_pretrained(folder, **LOCAL).get_text_config(), "vocab_size", None)
+    beyond = [] if words is None else [word for word, number in tokenizer.get_vocab().items() if number >= words]
+    if beyond:
+        problem = (
+            f"base_model: {folder}: its tokenizer knows {counted(len(beyond), 'token')} beyond the {words:,} that the "
+            f"model has embeddings for, such as {min(beyond)!r}; enlarge them (resize_token_embeddings), save the "
+            "model, or name another"
+        )
+        raise unfit(problem)
+    return tokenizer
+
+
+class TextEncoder(Encoder):
+    """Tokenises texts or pairs of texts, which are cut to `max_length` tokens; or texts that are given as words."""
+
+    pad_token_id: int
+
+    def __init__(self, folder: Path, settings: Text, *, in_words: bool = False) -> None:
+        self._tokenizer = load_tokenizer(folder, **({"add_prefix_space": True} if in_words else {}))
+        self._tokenizer.truncation_side = "right"  # at a text's end, whatever the tokenizer says
+        self._control = ControlTokens(self._tokenizer, plain=settings.special_tokens == "plain")
+        if self._tokenizer.pad_token is None:
+            raise unfit("base_model: its tokenizer has no padding token; name another model")
+        self.pad_token_id = int(self._tokenizer.pad_token_id)
+        self._max_length = settings.max_length
+        self._in_words = in_words
+        # On the right, whatever the tokenizer says: positions then count from a text's first token, whatever is beside
+        # it. But XLNet's class token, which its head reads, is a text's last.
+        last = self._tokenizer(["one"] if in_words else "one", is_split_into_words=in_words)["input_ids"][-1:]
+        self._side = "left" if last == [self._tokenizer.cls_token_id] else "right"
+        # By hand, not by a collator of transformers: that is made of lists, and takes a noticeable part of a step.
+        self._padding = {"input_ids": self.pad_token_id, "token_type_ids": int(self._tokenizer.pad_token_type_id)}
+
+    def encode(self, rows: pa.Table) -> list[Encoded]:
+        """Token ids, cut to the recipe's length, without padding."""
+        return self._encoded(rows)[0]
+
+    def _encoded(self, rows: pa.Table) -> tuple[list[Encoded], Any]:
+        """The records, and the tokenizer's columns that they were made of."""
+        if rows.num_rows == 0:
+            return [], None
+        columns = self._tokenized(rows, truncation=True, max_length=self._max_length)
+        # An empty text, of which some tokenizers make no token, is one of padding.
+        empty = {"input_ids": [self.pad_token_id], "attention_mask": [1]}
+        records: list[Encoded] = [
+            {name: torch.tensor(columns[name][row] or empty.get(name, [0])) for name in columns}
+            for row in range(rows.num_rows)
+        ]
+        return records, columns
+
+    def _tokenized(self, rows: pa.Table | pa.RecordBatch, **options: Any) -> Any:
+        texts = [rows[name].to_pylist() for name in ("text", "text_pair") if name in rows.schema.names]
+        return self._control.tokenize(*texts, is_split_into_words=self._in_words, **options)
+
+    def cut(self, rows: pa.Table) -> Cut:
+        """Records with more tokens than the recipe's length, encoded a part at a time to save memory."""
+        parts = (self._tokenized(part, verbose=False) for part in rows.to_batches(max_chunksize=1000))
+        return Cut(sum(len(ids) > self._max_length for columns in parts for ids in columns["input_ids"]))
+
+    def trial(self, roles: Sequence[str]) -> pa.Table:
+        texts = [text.split() for text in TRIAL_TEXTS] if self._in_words else TRIAL_TEXTS
+        return pa.table(dict.fromkeys(roles, texts))
+
+    def collate(self, records: Sequence[Encoded]) -> dict[str, Tensor]:
+        """Integer tensors, batch x longest."""
+        return {
+            name: pad_sequence(
+                [record[name] for record in records],
+                batch_first=True,
+                padding_value=self._padding.get(name, 0),
+                padding_side=self._side,
+            )
+            for name in records[0]
+            if name != WORDS
+        }
+
+
+class WordEncoder(TextEncoder):
+    """Tokenises texts that are given as words, each of which is answered at its first sub-word.
+
+    Sub-words past the recipe's length are cut, with the words that begin there.
+    """
+
+    def __init__(self, folder: Path, settings: Text) -> None:
+        super().__init__(folder, settings, in_words=True)
+        problem = None
+        if not self._tokenizer.is_fast:
+            problem = "base_model: its tokenizer does not say of which word a token is; name a model with a fast one"
+        elif not self.encode(pa.table({"text": [["one"]]}))[0][WORDS]:
+            problem = (
+                f"text.max_length: {settings.max_length} leaves no room for a word beside the special tokens; raise it"
+            )
+        if problem is not None:
+            raise unfit(problem)
+
+    def encode(self, rows: pa.Table) -> list[Encoded]:
+        """Token ids; which tokens are the first of a word, and of which."""
+        texts, columns = self._encoded(rows)
+        records: list[Encoded] = []
+        for row, text in enumerate(texts):
+            words = columns.word_ids(row) or [None]  # an empty text is one token of padding
+            first = [word is not None and word not in words[:place] for place, word in enumerate(words)]
+            answered = [word for word, is_first in zip(words, first, strict=True) if is_first]
+            records.append({**text, ANSWERED: torch.tensor(first), WORDS: answered})
+        return records
+
+    def answers(self, rows: pa.Table) -> list[int]:
+        """Number of words of each row."""
+        return [len(words) for words in rows["text"].to_pylist()]
+
+    def places(self, record: Encoded) -> Sequence[int]:
+        """The words that begin within the recipe's length."""
+        words: Sequence[int] = record[WORDS]
+        return words
+
+
+class ImageEncoder(Encoder):
+    """Decodes images and gives them the size and range that the model takes."""
+
+    def __init__(self, folder: Path, image: Image) -> None:
+        config = AutoConfig.from_pretrained(folder, **LOCAL)
+        channels = getattr(config, "num_channels", 3)
+        self._mode = "L" if channels == 1 else "RGB"
+        self.processor: Any
+        """The image processor of transformers."""
+        if (folder / "preprocessor_config.json").is_file():
+            # Pillow's resampling, whether torchvision is installed or not: other code would give other bits.
+            self.processor = AutoImageProcessor.from_pretrained(folder, backend="pil", **LOCAL)
+        elif (side := getattr(config, "image_size", None)) is None:
+            problem = f"base_model: {folder} names no size of images; it needs a preprocessor_config.json"
+            raise unfit(problem)
+        else:
+            height, width = side if isinstance(side, list | tuple) else (side, side)
+            self.processor = ViTImageProcessorPil(
+                size={"height": height, "width": width},
+                image_mean=_per_channel(image.mean, channels, "mean"),
+                image_std=_per_channel(image.std, channels, "std"),
+            )
+
+    def encode(self, rows: pa.Table) -> list[Encoded]:
+        """Float pixels, channels x height x width."""
+        return [self._pixels(content) for content in rows["image"].to_pylist()]
+
+    def collate(self, records: Sequence[Encoded]) -> dict[str, Tensor]:
+        return {"pixel_values": torch.stack([record["pixel_values"] for record in records])}
+
+    def encode_later(self, rows: pa.Table) -> Sequence[Encoded]:
+        """Decoded whenever asked for: pixels take a hundred times the memory of the file."""
+        return _Decoding(rows["image"].to_pylist(), self._pixels)
+
+    def dummy(self, like: Encoded, count: int) -> dict[str, Tensor]:
+        """One number in the place of all pixels."""
+        return {"pixel_values": torch.zeros(()).expand(count, *like["pixel_values"].shape)}
+
+    def trial(self, roles: Sequence[str]) -> pa.Table:
+        """Images of one colour."""
+        images = []
+        for color in ("black", "white", "gray"):
+            content = io.BytesIO()
+            PilImage.new("RGB", (32, 32), color).save(content, format="png")
+            images.append(content.getvalue())
+        return pa.table(dict.fromkeys(roles, pa.array(images, pa.binary())))
+
+    def _pixels(self, content: bytes) -> Encoded:
+        image = decoded(content).convert(self._mode)
+        return {"pixel_values": self.processor(image, return_tensors="pt")["pixel_values"][0]}
+
+
+class _Decoding(Sequence[Encoded]):
+    def __init__(self, contents: Sequence[bytes], decode: Callable[[bytes], Encoded]) -> None:
+        self._contents = contents
+        self._decode = decode
+
+    def __len__(self) -> int:
+        return len(self._contents)
+
+    def __getitem__(self, number: Any) -> Any:
+        return self._decode(self._contents[number])
+
+
+def _per_channel(values: list[float], channels: int, field: str) -> list[float]:
+    if len(values) not in (1, channels):
+        raise unfit(f"image.{field}: {len(values)} numbers for {channels} channels")
+    return values if len(values) == channels else values * channels
+
+
+def augmented(pixels: Tensor, *, crop: int, flip: bool, seed: int, record: bytes) -> Tensor:
+    """An image, channels x height x width, shifted by at most `crop` pixels each way, its edge mirrored into the gap;
+    perhaps mirrored whole: a function of its own record and the epoch's seed, whatever batch it is in.
+    """
+    drawn = hashlib.sha256(seed.to_bytes(8, "big") + record).digest()
+    height, width = pixels.shape[-2:]
+    if crop:
+        top, left = (int.from_bytes(drawn[at : at + 8], "big") % (2 * crop + 1) for at in (0, 8))
+        padded = torch.nn.functional.pad(pixels[None], [crop] * 4, mode="reflect")[0]
+        pixels = padded[:, top : top + height, left : left + width]
+    if flip and drawn[16] % 2:
+        pixels = pixels.flip(-1)
+    return pixels
 
 
 def encoder_for(folder: Path, recipe: Recipe) -> Encoder:
     """The encoder of what a recipe's task takes."""
-    return _ENCODERS[recipe.task.inputs.kind](folder, recipe)
+    from s3t.models.language import LanguageEncoder
+
+    encoders: Mapping[Kind, Callable[[], Encoder]] = {
+        "text": lambda: TextEncoder(folder, recipe.text),
+        "words": lambda: WordEncoder(folder, recipe.text),
+        "language": lambda: LanguageEncoder(folder, recipe.language, roles=recipe.columns.named()),
+        "image": lambda: ImageEncoder(folder, recipe.image),
+    }
+    return encoders[recipe.task.inputs.kind]()

@@ -7,20 +7,22 @@ and a chat as its template writes it, whole, but where a token would reach from 
 from __future__ import annotations
 
 import datetime
+import inspect
 import json
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import pyarrow as pa
 import torch
 from jinja2 import TemplateError
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
+from transformers import DynamicCache
 
 from s3t.errors import DataError, RecipeError
-from s3t.models.control import ControlTokens
-from s3t.models.encode import TRIAL_TEXTS, Cut, Encoded, load_tokenizer
+from s3t.models.encoders import TRIAL_TEXTS, ControlTokens, Cut, Encoded, Encoder, load_tokenizer
+from s3t.models.source import unfit
 from s3t.recipe import Language, Recipe
 from s3t.records.chats import ASSISTANT
 from s3t.tasks.task import ANSWERED
@@ -34,61 +36,53 @@ class Turn(NamedTuple):
     end: int
 
 
-class LanguageEncoder:
+class LanguageEncoder(Encoder):
     """Tokenises records of a language model.
 
     A token is answered where the next one is learned. Records are cut at their end to `max_length` tokens; batches are
     padded on the right.
+
+    Args:
+        roles: columns that records will have; those of a chat need a chat template.
     """
 
-    def __init__(self, folder: Path, settings: Language, *, roles: Collection[str] = ()) -> None:
-        """Load the tokenizer.
+    pad_token_id: int
 
-        Args:
-            roles: columns that records will have; those of a chat need a chat template.
-        """
-        self._tokenizer = load_tokenizer(folder)
+    def __init__(self, folder: Path, settings: Language, *, roles: Collection[str] = ()) -> None:
+        self.tokenizer = load_tokenizer(folder)
         self._max_length = settings.max_length
         self._learns_all = settings.loss == "all"
         problems = []
-        if self._tokenizer.eos_token_id is None:
+        if self.tokenizer.eos_token_id is None:
             problems.append("base_model: its tokenizer has no end-of-text token (eos_token), so no text would end")
-        if "messages" in roles and self._tokenizer.chat_template is None:
+        if "messages" in roles and self.tokenizer.chat_template is None:
             problems.append(
                 "columns.messages: the base model's tokenizer has no chat template; name a model that was tuned for "
                 "chats, or give prompt and completion"
             )
-        self.date = settings.date if asks_for_date(self._tokenizer) else None
+        self.date = settings.date if asks_for_date(self.tokenizer) else None
         """The day that the chat template writes, also where somebody asks a run of prompts in it."""
         if self.date is not None:
-            self._tokenizer.chat_template = dated(self._tokenizer.chat_template, self.date)
-        elif "messages" in roles and asks_for_date(self._tokenizer):
+            self.tokenizer.chat_template = dated(self.tokenizer.chat_template, self.date)
+        elif "messages" in roles and asks_for_date(self.tokenizer):
             problems.append("language.date: the base model's chat template writes a date; give one")
-        self._control = ControlTokens(self._tokenizer, plain=settings.special_tokens == "plain")
+        self._control = ControlTokens(self.tokenizer, plain=settings.special_tokens == "plain")
         if "messages" in roles and not self._control.tells_apart:
             problems.append(
                 "language.special_tokens: of this slow tokenizer, what people write in chats cannot be told from its "
                 "control tokens; name a model with a fast one, or set control"
             )
         if problems:
-            raise RecipeError("the recipe", problems)
-        self.end = int(self._tokenizer.eos_token_id)
+            raise unfit(*problems)
+        self.end = int(self.tokenizer.eos_token_id)
+        own = self.tokenizer.pad_token_id
+        self.pad_token_id = self.end if own is None else int(own)  # nothing looks at it
         self._begin = self._prefix()
         self._header = self._after_answer = ""
         self.turn_end: int | None = None
         """The token that ends a turn of the assistant in the chat template."""
         if "messages" in roles:
             self._read_template()
-
-    @property
-    def pad_token_id(self) -> int:
-        """Id of the padding token, or of the end of text: nothing looks at it."""
-        own = self._tokenizer.pad_token_id
-        return self.end if own is None else int(own)
-
-    @property
-    def tokenizer(self) -> Any:
-        return self._tokenizer
 
     @property
     def ends(self) -> set[int]:
@@ -103,10 +97,6 @@ class LanguageEncoder:
     def encode(self, rows: pa.Table) -> list[Encoded]:
         """Token ids, cut to the recipe's length, without padding; and at which tokens the model answers."""
         return [self._encoded(*pair) for pair in self._tokens(rows)]
-
-    def encode_later(self, rows: pa.Table) -> list[Encoded]:
-        """Token ids take no more memory than texts."""
-        return self.encode(rows)
 
     def answers(self, rows: pa.Table) -> list[int]:
         """Number of learned tokens of each record within its length, but for the first token."""
@@ -123,10 +113,6 @@ class LanguageEncoder:
             name: pad_sequence([record[name] for record in records], batch_first=True, padding_value=value)
             for name, value in padding.items()
         }
-
-    def stand_in(self, like: Encoded, count: int) -> None:
-        """Masks are made from the tokens."""
-        return
 
     def cut(self, rows: pa.Table) -> Cut:
         """Records with more tokens than the recipe's length, and those without a learned token within it, encoded a
@@ -206,7 +192,7 @@ class LanguageEncoder:
 
     def _prefix(self) -> list[int]:
         """Tokens that the tokenizer puts before a text."""
-        alone, whole = (self._tokenizer("a", add_special_tokens=added)["input_ids"] for added in (False, True))
+        alone, whole = (self.tokenizer("a", add_special_tokens=added)["input_ids"] for added in (False, True))
         places = (place for place in range(len(whole)) if whole[place : place + len(alone)] == alone)
         return list(whole[: next(places, 0)])
 
@@ -216,11 +202,10 @@ class LanguageEncoder:
         bare, asked = self.rendered([question]), self.rendered([question], ask=True)
         whole = self.rendered([question, answer])
         if not whole.startswith(asked) or "two" not in whole[len(asked) :]:
-            raise RecipeError(
-                "the recipe",
+            raise unfit(
                 "columns.messages: the base model's chat template asks for a turn of the assistant in another way than "
                 "it writes one, so a model would write after tokens that it has not learned after; name another model, "
-                "or give prompt and completion",
+                "or give prompt and completion"
             )
         self._header = asked.removeprefix(bare) if asked.startswith(bare) else ""
         self._after_answer = whole[whole.rindex("two") + len("two") :]
@@ -287,13 +272,11 @@ class LanguageEncoder:
         return self._control.shown(rendered)
 
     def rendered(self, chat: list[dict[str, str]], *, ask: bool = False, goes_on: bool = False) -> str:
-        """A chat as text, for `tokens` and `begun` alone: what is no person's is marked.
-
-        Args:
-            goes_on: the last turn has no end.
+        """A chat as text, for `tokens` and `begun` alone: what is no person's is marked. If it `goes_on`, the last turn
+        has no end.
         """
         try:
-            text: str = self._tokenizer.apply_chat_template(
+            text: str = self.tokenizer.apply_chat_template(
                 self._control.wrapped(chat), tokenize=False, add_generation_prompt=ask, continue_final_message=goes_on
             )
         except (TemplateError, TypeError, ValueError):
@@ -341,7 +324,6 @@ class _Joined:
 
 
 def _turns(chat: Sequence[dict[str, str]]) -> list[int]:
-    """Places of the assistant's messages."""
     return [place for place, message in enumerate(chat) if message["role"] == ASSISTANT]
 
 
@@ -394,3 +376,72 @@ _MONTHS = (
 )
 _ROLES = ("system", "user", ASSISTANT, "tool")
 """Roles that a message may name; others could be anything."""
+
+
+Way: TypeAlias = Literal["batched", "single", "uncached"]
+"""Several texts are written side by side; or each by itself; or each with whole passes, without a cache."""
+WAYS: tuple[Way, ...] = ("batched", "single", "uncached")
+"""The fastest first. Models with states besides keys and values (Mamba, RWKV, hybrids) do not write rightly in all."""
+
+ROUNDING = 1e-2
+"""Largest change by rounding, as a share of the change that a mistake would cause."""
+
+
+def next_logits(
+    model: nn.Module, prompts: Sequence[Sequence[int]], *, members: int, pad: int, cached: bool
+) -> Generator[Tensor, Mapping[int, int]]:
+    """Yields logits of each text's next token, members x texts rows; is sent the next token of each text that goes on,
+    by its place among those before.
+    """
+    asked = inspect.signature(model.forward).parameters
+    device = next(model.parameters()).device
+    # Padded on the left: texts end side by side, so that the next tokens are all in the last column.
+    longest = max(map(len, prompts))
+    padded = [[pad] * (longest - len(one)) + list(one) for one in prompts]
+    masks = [[0] * (longest - len(one)) + [1] * len(one) for one in prompts]
+    ids, mask = (torch.tensor(rows, device=device).repeat(members, 1) for rows in (padded, masks))
+    passed: dict[str, Any] = {"use_cache": cached} | ({"logits_to_keep": 1} if "logits_to_keep" in asked else {})
+    config: Any = model.config
+    cache = DynamicCache(config=config)
+    states_alone = "cache_params" in asked  # Mamba's name for it
+    if cached:
+        passed["cache_params" if states_alone else "past_key_values"] = cache
+    seen: Tensor | None = mask
+    while True:
+        if "position_ids" in asked:
+            passed["position_ids"] = (mask.cumsum(dim=1) - 1).clamp(min=0)[:, -ids.shape[1] :]
+        going = yield model(input_ids=ids, attention_mask=seen, **passed).logits[:, -1]
+        count = len(mask) // members
+        if len(going) < count:
+            rows = torch.tensor([member * count + place for member in range(members) for place in going], device=device)
+            cache.reorder_cache(rows)  # unlike batch_select_indices, it knows states of layers without attention
+            mask, ids = mask[rows], ids[rows]
+        following = torch.tensor(list(going.values()), device=device).repeat(members)[:, None]
+        ids = following if cached else torch.cat([ids, following], dim=1)
+        mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
+        seen = None if cached and states_alone else mask  # for earlier tokens' sake, which such a model has no more
+
+
+def writes_as_whole_passes(model: nn.Module, tokens: Sequence[int], way: Way) -> bool:
+    """True if a bare model in float32 writes in this way what it does in whole passes of each text by itself: two texts
+    of ten tokens or more, the longer one of which ends first.
+    """
+    pair = [list(tokens[:6]), list(tokens[4:6])]
+    errors, spreads = [], []
+    for texts in [pair] if way == "batched" else [[text] for text in pair]:
+        steps = next_logits(model, texts, members=1, pad=0, cached=way != "uncached")
+        found = next(steps)
+        for step, token in enumerate(tokens):
+            whole = torch.cat([_whole(model, text) for text in texts])
+            errors.append((found - whole).abs().max())
+            spreads.append((whole - whole.mean(dim=1, keepdim=True)).abs().max())
+            going = range(step == 3 and len(texts) > 1, len(texts))
+            texts = [[*texts[place], token] for place in going]
+            found = steps.send(dict.fromkeys(going, token))
+    return bool(max(errors) <= ROUNDING * max(spreads))
+
+
+def _whole(model: nn.Module, text: Sequence[int]) -> Tensor:
+    ids = torch.tensor([text])
+    logits: Tensor = model(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False).logits
+    return logits[:, -1]

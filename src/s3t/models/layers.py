@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
-from s3t.errors import RecipeError
+from s3t.models.source import unfit
 from s3t.recipe import Adapter
 from s3t.wording import did_you_mean
 
@@ -34,10 +34,9 @@ def find_layers(model: nn.Module, count: int) -> LayerList:
         if isinstance(module, nn.ModuleList) and len(module) == count and not inner:
             found.append(name)
     if len(found) != 1:
-        raise RecipeError(
-            "the recipe",
+        raise unfit(
             f"base_model: {type(model).__name__} has {len(found)} lists of {count} layers "
-            f"({', '.join(found) or 'none'}); s3t needs a model with one stack of transformer layers",
+            f"({', '.join(found) or 'none'}); s3t needs a model with one stack of transformer layers"
         )
     return LayerList(path=found[0], count=count)
 
@@ -62,10 +61,7 @@ def replace_conv1d(model: nn.Module) -> None:
 
 
 def block_layers(block: int, *, layers: int, layers_per_slice: int) -> tuple[int, ...]:
-    """The layer indices of a block, from the top of the model down (paper, Section 3.2).
-
-    Args:
-        block: 1 for the top block.
+    """The layer indices of a block, which is 1 for the top one (paper, Section 3.2).
 
     >>> block_layers(1, layers=12, layers_per_slice=2), block_layers(6, layers=12, layers_per_slice=2)
     ((10, 11), (0, 1))
@@ -93,24 +89,19 @@ def block_modules(model: nn.Module, layers: LayerList, adapter: Adapter, block: 
             if targets and index in indices:
                 chosen.append(f"{layer}.{tail}")
     if not available:
-        raise RecipeError(
-            "the recipe",
-            f"base_model: the layers of {type(model).__name__} hold no linear modules; s3t cannot adapt them",
-        )
+        raise unfit(f"base_model: the layers of {type(model).__name__} hold no linear modules; s3t cannot adapt them")
     if adapter.target_modules != "all-linear":
         stray = [target for target in adapter.target_modules if target not in matched]
         if stray:
-            raise RecipeError(
-                "the recipe",
+            raise unfit(
                 f"adapter.target_modules: {', '.join(stray)}: no such linear module in the layers of "
                 f"{type(model).__name__}; it has {', '.join(available)}"
-                + (did_you_mean(stray[0], (name.rpartition(".")[2] for name in available)) if len(stray) == 1 else ""),
+                + (did_you_mean(stray[0], (name.rpartition(".")[2] for name in available)) if len(stray) == 1 else "")
             )
     if not chosen:
-        raise RecipeError(
-            "the recipe",
+        raise unfit(
             f"adapter.target_modules: none of them is in the layers of block {block} of {type(model).__name__} "
-            f"({', '.join(map(str, indices))}); name some of each block's",
+            f"({', '.join(map(str, indices))}); name some of each block's"
         )
     return tuple(chosen)
 

@@ -1,25 +1,225 @@
 """Forward passes through a part of a model's layers: up to a border, or from one on.
 
 A border is the input of a transformer layer, counted from 0 at the embeddings. The last border is the output of the
-last layer, where the head begins. The model's own forward runs, with the layers that a pass leaves out standing aside,
-so masks, positions and the head are the model's.
+last layer, where the head begins. The model's own forward runs, and the layers that a pass leaves out hand on what they
+get, so masks, positions and the head are the model's.
+
+Two shortcuts change outputs by rounding alone (and by the draws of an adapter's dropout). Several short texts share a
+row, each blind to the others, with hardly a token of padding: right if only attention mixes tokens, and positions are
+added below the layers. The last layer is passed for the first token alone, where the head reads no other. Whether that
+is so of a model, `assembly` tries out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from functools import partial
-from typing import Any
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
+from torch.utils.hooks import RemovableHandle
 
 from s3t.models.base import Base
-from s3t.models.first_token import cut_modules, first_tokens, packable
-from s3t.models.packing import Packing, laid_out, packed_inputs, packed_layers
 from s3t.tasks.task import ANSWERED
+
+
+class Packing(NamedTuple):
+    """Index maps between a batch and its packing into fewer rows. Tokens are numbered row after row in both."""
+
+    taken: Tensor
+    """Rows x width, int64: the batch's token at each position of the packing; arbitrary at empty positions."""
+    found: Tensor
+    """Batch x longest, int64: for each token of the batch its place in the packing. For padding, any."""
+    text: Tensor
+    """Rows x width, int64: number of the text at each position, from 1; 0 at empty ones."""
+
+    @property
+    def same(self) -> Tensor:
+        """Rows x 1 x width x width, bool: whether two places of a row hold tokens of one text. Empty places count as a
+        text of their own, for attention to nothing at all is no number."""
+        return (self.text[:, :, None] == self.text[:, None, :])[:, None]
+
+    @property
+    def positions(self) -> Tensor:
+        """Rows x width, int64: position of each token in its text; 0 at empty places."""
+        places = torch.arange(self.text.shape[1], device=self.text.device).expand_as(self.text)
+        begins = torch.ones_like(self.text, dtype=torch.bool)
+        begins[:, 1:] = self.text[:, 1:] != self.text[:, :-1]
+        first = torch.where(begins, places, 0).cummax(dim=1).values
+        return torch.where(self.text > 0, places - first, 0)
+
+
+def pack(mask: Tensor) -> Packing | None:
+    """Lay the texts of a batch into as few rows as first-fit-decreasing finds; None where it is as it would be packed.
+
+    The mask, batch x longest, has 1 where there is a token, 0 where there is padding, and is on the CPU.
+    """
+    count, longest = mask.shape
+    width = row_width(longest)
+    tokens = [row.nonzero().squeeze(1).add(number * longest) for number, row in enumerate(mask)]
+    rows = fitted([len(one) for one in tokens], width)
+    places = len(rows) * width
+    if len(rows) == count and width == longest:
+        return None
+    # Of what nothing looks at, indices differ all the same: gradients that fall on one place are added one by one.
+    taken = (torch.arange(places) % (count * longest)).reshape(len(rows), width)
+    found = torch.arange(count * longest) % places
+    text = torch.zeros(len(rows), width, dtype=torch.int64)
+    for index, row in enumerate(rows):
+        laid = torch.cat([tokens[number] for number in row])
+        taken[index, : len(laid)] = laid
+        text[index, : len(laid)] = laid // longest + 1
+        found[laid] = torch.arange(len(laid)) + index * width
+    return Packing(taken, found.reshape(count, longest), text)
+
+
+def laid_out(values: Tensor, packing: Packing) -> Tensor:
+    """Values of a batch for each token, batch x longest x ..., moved into the packing's rows."""
+    rows = values.flatten(0, 1).index_select(0, packing.taken.flatten())
+    return rows.view(*packing.taken.shape, *values.shape[2:])
+
+
+def row_width(longest: int) -> int:
+    """The least of 16, 24, 32, 48, 64, 96, ... that a text fits into.
+
+    Few widths make few sizes of matrix products. oneDNN makes code for each size at its first use in a process, and in
+    bfloat16 that takes longer than a short step. Wider rows hold more texts, so only attention costs more.
+
+    >>> [row_width(longest) for longest in (3, 16, 17, 25, 64, 65, 300)]
+    [16, 16, 24, 32, 64, 96, 384]
+    """
+    power = max(16, 1 << (longest - 1).bit_length())
+    return power if power == 16 or longest > power * 3 // 4 else power * 3 // 4
+
+
+def fitted(lengths: Sequence[int], width: int) -> list[list[int]]:
+    """Numbers of texts, row by row: the longest first, each in the first row that has room for it.
+
+    >>> fitted([2, 9, 5, 3], 9)
+    [[1], [2, 3], [0]]
+    """
+    rows: list[list[int]] = []
+    room: list[int] = []
+    for number in sorted(range(len(lengths)), key=lambda number: -lengths[number]):  # stable
+        fits = next((row for row, free in enumerate(room) if free >= lengths[number]), None)
+        if fits is None:
+            fits = len(rows)
+            rows.append([])
+            room.append(width)
+        rows[fits].append(number)
+        room[fits] -= lengths[number]
+    return rows
+
+
+@contextmanager
+def removed(*hooks: RemovableHandle) -> Iterator[None]:
+    """Remove hooks at the end."""
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+@contextmanager
+def packed_layers(layers: Sequence[nn.Module], packing: Packing, *, boolean: bool, restored: bool) -> Iterator[None]:
+    """Within the context the first layer gets the packing's rows, and each layer attends within texts.
+
+    A layer that is given no mask gets a boolean one, or one added to attention scores.
+    """
+    same = packing.same
+    masks: dict[torch.dtype, Tensor] = {torch.bool: same}
+
+    def mask(given: Tensor | None, states: Tensor) -> Tensor:
+        kind = given.dtype if given is not None else torch.bool if boolean else states.dtype
+        if kind not in masks:
+            blind = torch.zeros(same.shape, dtype=kind, device=same.device)
+            masks[kind] = blind.masked_fill_(~same, torch.finfo(kind).min)
+        return masks[kind]
+
+    def enter(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        names = _arguments(type(layer).forward)
+        given = dict(zip(names, args, strict=False)) | kwargs
+        states = given.pop("hidden_states", None)
+        if states is None or "attention_mask" not in given:
+            raise TypeError(f"{type(layer).__name__} takes no hidden_states and attention_mask")
+        masked = mask(given.pop("attention_mask"), states)
+        if any(_holds_tensors(value) for value in given.values()):
+            raise ValueError(f"{type(layer).__name__} takes other tensors than hidden_states and attention_mask")
+        if layer is layers[0]:
+            states = laid_out(states, packing)
+        changed = {"hidden_states": states, "attention_mask": masked}
+        return tuple(changed.get(name, value) for name, value in zip(names, args, strict=False)), kwargs | {
+            name: value for name, value in changed.items() if name in kwargs
+        }
+
+    def leave(_layer: nn.Module, _args: Any, output: Any) -> Any:
+        states = output[0] if isinstance(output, tuple | list) else output
+        states = states.flatten(0, 1).index_select(0, packing.found.flatten()).unflatten(0, packing.found.shape)
+        return (states, *output[1:]) if isinstance(output, tuple | list) else states
+
+    hooks = [layer.register_forward_pre_hook(enter, with_kwargs=True) for layer in layers]
+    with removed(*hooks, *([layers[-1].register_forward_hook(leave)] if restored else [])):
+        yield
+
+
+@cache
+def _arguments(forward: Callable[..., Any]) -> tuple[str, ...]:
+    """Names of a module's forward arguments, by position."""
+    return tuple(inspect.signature(forward).parameters)[1:]
+
+
+def _holds_tensors(value: object) -> bool:
+    return isinstance(value, Tensor) or (isinstance(value, tuple | list) and any(map(_holds_tensors, value)))
+
+
+def cut_modules(layer: nn.Module) -> Sequence[nn.Module]:
+    """Modules of a layer at whose inputs tokens can be cut; none of a form that is not known.
+
+    BERT and its kin add the residual in a module after the attention, which gets both tensors. ViT and its kin add it
+    in the layer: there a sum with all tokens is right at the first one, and is cut at the next module's input.
+    """
+    attention = getattr(layer, "attention", None)
+    output = getattr(attention, "output", None)
+    if isinstance(output, nn.Module) and list(inspect.signature(output.forward).parameters) == _RESIDUAL:
+        return (output,)
+    projection, norm = getattr(attention, "o_proj", None), getattr(layer, "layernorm_after", None)
+    if isinstance(projection, nn.Module) and isinstance(norm, nn.Module):
+        return (projection, norm)
+    return ()
+
+
+_RESIDUAL = ["hidden_states", "input_tensor"]
+
+
+def packable(modules: Sequence[nn.Module]) -> bool:
+    """True if the layer may get several texts in a row: it then adds no tensor that has all tokens."""
+    return len(modules) == 1
+
+
+@contextmanager
+def first_tokens(modules: Sequence[nn.Module], packing: Packing | None) -> Iterator[None]:
+    """While within, modules get the first token of each text or image alone, batch x 1 x width.
+
+    Attention needs every token's keys and values. What follows it in the last layer computes each token by itself, so
+    all but the first are work that nothing reads: about three quarters of that layer, forward and backward.
+    """
+
+    def first(states: Tensor) -> Tensor:
+        if packing is None:
+            return states[:, :1]
+        return states.flatten(0, 1).index_select(0, packing.found[:, 0])[:, None]
+
+    def enter(_module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return tuple(map(first, args))
+
+    with removed(*(module.register_forward_pre_hook(enter) for module in modules)):
+        yield
 
 
 @contextmanager
@@ -45,7 +245,6 @@ HEAD_TOKENS = 512
 
 
 def run_model(model: nn.Module, batch: Batch) -> Any:
-    """Outputs of a model for a batch."""
     return model(**{name: tensor for name, tensor in batch.items() if name != ANSWERED})
 
 
@@ -103,10 +302,14 @@ class Passes:
         cut = self._cut(begin, packing)
         # A layer is computed again in the backward pass, when nothing is cut any more: the last one is not, then.
         passed = self._layers[begin : self.top - bool(cut)] if checkpointing else []
+        together: AbstractContextManager[None] = nullcontext()
+        if packing is not None:
+            boolean = getattr(self._model.config, "_attn_implementation", None) == "sdpa"
+            together = packed_layers(self._layers[begin:], packing, boolean=boolean, restored=not cut)
         with (
             checkpointed(passed),
             self._starting(border, states),
-            self._packed(begin, packing, restored=not cut),
+            together,
             first_tokens(cut, packing),
         ):
             logits: Tensor = run_model(self._model, batch).logits
@@ -121,7 +324,7 @@ class Passes:
 
     def answers(self, batch: Batch, *, border: int = 0, states: Tensor | None = None) -> Tensor:
         """One row an answer: its logits; of a language model, the log-probability of the token that follows, in
-        float32. Arguments as for `logits`.
+        float32.
         """
         if not self._over_vocabulary:
             return self.logits(batch, border=border, states=states)
@@ -144,15 +347,15 @@ class Passes:
         packing: Packing | None = None,
         checkpointing: bool = False,
     ) -> Tensor:
-        """The last layer's states of a language model at the tokens that it answers, answers x width. Arguments as for
-        `logits`.
-        """
+        """The last layer's states of a language model at the tokens that it answers, answers x width."""
         passed = self._layers[0 if states is None else border :] if checkpointing else []
         with checkpointed(passed):
             if packing is None:
                 return self.states(batch, [self.top], border=border, states=states)[self.top][batch[ANSWERED]]
             laid = None if states is None else laid_out(states, packing)
-            packed = self.states(packed_inputs(batch, packing), [self.top], border=border, states=laid)[self.top]
+            # Positions that begin anew tell transformers where a text begins; it is then blind to those before it.
+            inputs = {"input_ids": laid_out(batch["input_ids"], packing), "position_ids": packing.positions}
+            packed = self.states(inputs, [self.top], border=border, states=laid)[self.top]
         return packed.flatten(0, 1).index_select(0, packing.found[batch[ANSWERED]])
 
     def over_vocabulary(self, reached: Tensor) -> Tensor:
@@ -166,10 +369,7 @@ class Passes:
     def states(
         self, batch: Batch, borders: Collection[int], *, border: int = 0, states: Tensor | None = None
     ) -> dict[int, Tensor]:
-        """The states at some borders; what lies above the highest is not computed.
-
-        Borders are not below `border`; the others are as for `logits`.
-        """
+        """The states at some borders, none below `border`; what lies above the highest is not computed."""
         found: dict[int, Tensor] = {}
         last = max(borders)
         with ExitStack() as stack:
@@ -182,14 +382,7 @@ class Passes:
                 run_model(self._model, batch)
         return found
 
-    def _packed(self, border: int, packing: Packing | None, *, restored: bool) -> AbstractContextManager[None]:
-        if packing is None:
-            return nullcontext()
-        boolean = getattr(self._model.config, "_attn_implementation", None) == "sdpa"
-        return packed_layers(self._layers[border:], packing, boolean=boolean, restored=restored)
-
-    @contextmanager
-    def _caught(self, border: int, found: dict[int, Tensor], *, stop: bool) -> Iterator[None]:
+    def _caught(self, border: int, found: dict[int, Tensor], *, stop: bool) -> AbstractContextManager[None]:
         def catch(_layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             found[border] = args[0] if args else kwargs["hidden_states"]
             if stop:
@@ -203,10 +396,7 @@ class Passes:
             handle = self._layers[-1].register_forward_hook(catch_last)
         else:
             handle = self._layers[border].register_forward_pre_hook(catch, with_kwargs=True)
-        try:
-            yield
-        finally:
-            handle.remove()
+        return removed(handle)
 
     @contextmanager
     def _starting(self, border: int, states: Tensor | None) -> Iterator[None]:
@@ -220,16 +410,15 @@ class Passes:
 
         aside = self._layers[:border] if self._embeddings is None else [*self._layers[:border], self._embeddings]
         entered = self._layers[border : border + 1]  # none at the last border: what the last layer hands on goes there
-        handles = [layer.register_forward_pre_hook(enter, with_kwargs=True, prepend=True) for layer in entered]
-        try:
-            for module in aside:
-                module.forward = self._hand_on(states, module)
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
-            for module in aside:
-                module.__dict__.pop("forward", None)  # the class's own is there again
+        hooks = [layer.register_forward_pre_hook(enter, with_kwargs=True, prepend=True) for layer in entered]
+        with removed(*hooks):
+            try:
+                for module in aside:
+                    module.forward = self._hand_on(states, module)
+                yield
+            finally:
+                for module in aside:
+                    module.__dict__.pop("forward", None)  # the class's own is there again
 
     def _hand_on(self, states: Tensor, module: Any) -> Any:
         """A module's forward that hands on states, once: one that is used again above the layers then computes."""
@@ -242,8 +431,7 @@ class Passes:
 
         return forward
 
-    @contextmanager
-    def _learning(self) -> Iterator[None]:
+    def _learning(self) -> AbstractContextManager[None]:
         outputs: list[tuple[nn.Module, Any]] = []
 
         def note(module: nn.Module, _args: Any, output: Any) -> None:
@@ -259,18 +447,15 @@ class Passes:
             self._in_tuple = len(output) if isinstance(output, tuple | list) else 0
             self._learned = True
 
-        handles = [
-            module.register_forward_hook(note)
-            for name, module in self._model.named_modules()
-            if not f"{name}.".startswith(f"{self._path}.")
-        ]
-        handles.append(self._layers[0].register_forward_pre_hook(first, with_kwargs=True, prepend=True))
-        handles.append(self._layers[0].register_forward_hook(returned))
-        try:
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
+        return removed(
+            *(
+                module.register_forward_hook(note)
+                for name, module in self._model.named_modules()
+                if not f"{name}.".startswith(f"{self._path}.")
+            ),
+            self._layers[0].register_forward_pre_hook(first, with_kwargs=True, prepend=True),
+            self._layers[0].register_forward_hook(returned),
+        )
 
 
 class _Stop(Exception):  # noqa: N818
@@ -299,3 +484,80 @@ def padded_states(batch: Batch, packed: Sequence[Tensor]) -> Tensor:
     states = joined.new_zeros(*mask.shape, joined.shape[-1])
     states[mask.bool()] = joined
     return states
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sharing:
+    """Computations that members of one base model can share, found by trial: architectures do not declare it."""
+
+    rows: bool
+    """A pass. In every linear module of the layers, rows of the batch come first, so that each row's member is known.
+    Not so where something that all rows have in common goes through an adapted module (the relative positions of
+    DeBERTa)."""
+    trunk: bool
+    """The layers below their blocks. Not so where a part of the head lies below the layers, because the checkpoint
+    lacks it."""
+    head: bool
+    """One pass through it. Its parameters are those of linear modules above the layers that get rows first."""
+
+
+def find_sharing(base: Base, one: Batch) -> Sharing:
+    """Find what members of a model can share; it depends on the architecture and the checkpoint alone.
+
+    The model has no blocks on; the batch is of one record, whose content does not matter.
+    """
+    # Twice, for the number of rows may also be that of something else.
+    first, second = (_tried(base, tiled(one, count), count) for count in (2, 3))
+    return Sharing(rows=first.rows and second.rows, trunk=first.trunk and second.trunk, head=first.head and second.head)
+
+
+def head_owners(base: Base) -> tuple[str, ...]:
+    """Full names of the modules that the head's parameters belong to."""
+    return tuple(dict.fromkeys(name.rpartition(".")[0] for name in base.head))
+
+
+def tiled(batch: Batch, times: int) -> dict[str, Tensor]:
+    """A batch whose rows come several times, all of them and then all of them again."""
+    if times == 1:
+        return dict(batch)
+    return {name: tensor.repeat(times, *[1] * (tensor.dim() - 1)) for name, tensor in batch.items()}
+
+
+def _tried(base: Base, batch: Batch, count: int) -> Sharing:
+    layers = list(base.model.get_submodule(base.layers.path).children())
+    owners = {name: base.model.get_submodule(name) for name in head_owners(base)}
+    rows_first: list[bool] = []
+    head_ran: list[str] = []
+    head_rows_first: list[bool] = []
+    trunk: list[bool] = []
+
+    def note(_module: nn.Module, args: tuple[Any, ...]) -> None:
+        rows_first.append(bool(args) and args[0].dim() > 2 and args[0].shape[0] == count)
+
+    def note_head(name: str, args: tuple[Any, ...]) -> None:
+        head_ran.append(name)
+        head_rows_first.append(bool(args) and args[0].dim() > 1 and args[0].shape[0] == count)
+
+    def end(*_: Any) -> None:
+        trunk.append(not head_ran)
+
+    hooks = [
+        *(
+            module.register_forward_pre_hook(note)
+            for layer in layers
+            for module in layer.modules()
+            if isinstance(module, nn.Linear)
+        ),
+        *(
+            owner.register_forward_pre_hook(lambda _module, args, name=name: note_head(name, args))
+            for name, owner in owners.items()
+        ),
+        layers[-1].register_forward_hook(end),
+    ]
+    with removed(*hooks), torch.no_grad():
+        run_model(base.model, batch)
+    own = {f"{name}.{part}" for name, owner in owners.items() for part, _ in owner.named_parameters(recurse=False)}
+    linear = all(type(owner) is nn.Linear for owner in owners.values())
+    once = sorted(head_ran) == sorted(owners)
+    head = all(trunk) and linear and once and all(head_rows_first) and own == set(base.head)
+    return Sharing(rows=all(rows_first), trunk=all(trunk), head=head)

@@ -30,17 +30,18 @@ LOCAL: Mapping[str, bool] = {"local_files_only": True, "trust_remote_code": Fals
 transformers asks on the standard input whether it may."""
 
 
+def unfit(*problems: str) -> RecipeError:
+    """The error for a base model, or a recipe of it, that s3t cannot train."""
+    return RecipeError("the recipe", problems)
+
+
 def files_that_matter(folder: Path) -> list[Path]:
     """Files of a base model that its digest covers, by path."""
     return sorted({path for pattern in FILE_PATTERNS for path in folder.glob(pattern) if path.is_file()})
 
 
 def model_folder(base_model: str, *, revision: str | None = None) -> Path:
-    """The local folder of a base model.
-
-    Args:
-        base_model: `package:NAME/PATH`, a local folder, or a hub name (downloaded to the hub's cache).
-    """
+    """The folder of a base model: `package:NAME/PATH`, a folder, or a hub name (downloaded to the hub's cache)."""
     if base_model.startswith(PACKAGE_PREFIX):
         folder = _package_folder(base_model)
     elif is_folder(Path(base_model)):
@@ -54,7 +55,7 @@ def model_folder(base_model: str, *, revision: str | None = None) -> Path:
     elif not weights:
         problems.append(f"{folder} has no .safetensors; pickled weights are not read, convert them first")
     if problems:
-        raise RecipeError("the recipe", [f"base_model: {problem}" for problem in problems])
+        raise unfit(*[f"base_model: {problem}" for problem in problems])
     return folder
 
 
@@ -65,9 +66,7 @@ def layer_count(folder: Path) -> int:
     try:
         return int(AutoConfig.from_pretrained(folder, **LOCAL).num_hidden_layers)
     except (OSError, ValueError, AttributeError, TypeError) as error:
-        raise RecipeError(
-            "the recipe", f"base_model: {folder}/config.json does not give its number of layers"
-        ) from error
+        raise unfit(f"base_model: {folder}/config.json does not give its number of layers") from error
 
 
 def _damage(weights: Path) -> str | None:
@@ -145,10 +144,10 @@ def _package_folder(base_model: str) -> Path:
     if spec is None or not spec.submodule_search_locations:
         extra = extra_with(package)
         remedy = "install the one that carries it" if extra is None else f"install it with: {how_to_install(extra)}"
-        raise RecipeError("the recipe", f"base_model: the package {package!r} is not installed; {remedy}")
+        raise unfit(f"base_model: the package {package!r} is not installed; {remedy}")
     folder = Path(spec.submodule_search_locations[0]) / inner
     if not is_folder(folder):
-        raise RecipeError("the recipe", f"base_model: the package {package!r} has no folder {inner!r}")
+        raise unfit(f"base_model: the package {package!r} has no folder {inner!r}")
     return folder
 
 
@@ -160,15 +159,14 @@ def _hub_folder(name: str, revision: str | None) -> Path:
         return Path(huggingface_hub.snapshot_download(name, revision=revision, allow_patterns=list(FILE_PATTERNS)))
     except (OSError, HFValidationError, ValueError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise RecipeError(
-            "the recipe",
+        raise unfit(
             f"base_model: {name!r} is not a local folder, and the hub gave no such model ({reason}); correct the "
-            "name, or check the connection",
+            "name, or check the connection"
         ) from error
     except Exception as error:
         # The hub's client raises its HTTP library's own errors when it is offline and nothing is cached.
         if type(error).__module__.partition(".")[0] in ("httpx", "httpcore", "httpx2", "huggingface_hub", "requests"):
-            raise RecipeError(
-                "the recipe", f"base_model: {name!r} is not a local folder, and the hub cannot be reached: {error}"
+            raise unfit(
+                f"base_model: {name!r} is not a local folder, and the hub cannot be reached: {error}"
             ) from error
         raise

@@ -20,25 +20,22 @@ from s3t.tasks.aggregate import Scores, shares
 class Answers:
     """Settings with which a run's ensemble answers.
 
-    Attributes:
-        target: says what logits mean.
-        labels: the label set in the head's order; empty where the target has none.
-        aggregation: logits, probabilities or vote.
-        threshold: the least probability of an assigned label, where an input may have several.
-        sisa_weight: of a shard's model, where prototypes answer beside it.
-        with_probabilities: whether answers tell them.
+    Its methods take the logits of every member, N x C, with the member's shard and its part within the shard (None:
+    equal parts), and perhaps the number of answers to each input, which become one tuple (None: one answer each).
     """
 
     target: Target
     labels: tuple[str, ...]
+    """The label set in the head's order; empty where the target has none."""
     aggregation: str
     threshold: float = DEFAULT_THRESHOLD
     sisa_weight: float = 0.5
+    """Weight of a shard's model, where prototypes answer beside it."""
     with_probabilities: bool = True
+    """Answers tell them."""
 
     @classmethod
     def of(cls, recipe: Recipe, labels: tuple[str, ...]) -> Answers:
-        """Settings that a recipe declares."""
         return cls(
             target=recipe.task.target,
             labels=labels,
@@ -58,11 +55,6 @@ class Answers:
         """The answer to every input, and its probabilities, N x C; N is words where each is answered.
 
         None in the place of probabilities where the target has none, and where answers do not tell them.
-
-        Args:
-            shards: shard of every member.
-            parts: weight of every member within its shard; None: equal weights.
-            counts: number of answers to each input, which become one tuple; None: one answer each.
         """
         answers, probabilities = self.target.answers(
             logits_MNC, _weights(shards, parts), self.labels, aggregation=self.aggregation, threshold=self.threshold
@@ -72,7 +64,7 @@ class Answers:
         return tuple(grouped), probabilities if self.with_probabilities else None
 
     def score(self, logits_NC: Scores, expected: Sequence[Any], counts: Sequence[int] | None = None) -> float:
-        """Score of one member; higher is better. Arguments as `metrics`."""
+        """Score of one member; higher is better."""
         return self.target.score(self.metrics([logits_NC], [0], expected, counts=counts))
 
     def metrics(
@@ -83,22 +75,8 @@ class Answers:
         parts: Sequence[float] | None = None,
         counts: Sequence[int] | None = None,
     ) -> dict[str, Any]:
-        """The target's measures.
-
-        Logits are of every member, N x C; the other arguments are as for `answer`.
-        """
+        """The target's measures."""
         return self.target.metrics(self.answer(np.stack(logits), shards, parts, counts)[0], expected, self.labels)
-
-    def report(
-        self,
-        logits: Sequence[Scores],
-        shards: Sequence[int],
-        expected: Sequence[Any],
-        parts: Sequence[float] | None = None,
-        counts: Sequence[int] | None = None,
-    ) -> tuple[tuple[dict[str, Any], ...], NDArray[np.int64] | None]:
-        """Measures of each label, and the confusion matrix if there is one. Arguments as `metrics`."""
-        return self.target.report(self.answer(np.stack(logits), shards, parts, counts)[0], expected, self.labels)
 
 
 def _weights(shards: Sequence[int], parts: Sequence[float] | None) -> NDArray[np.float64] | None:

@@ -2,42 +2,207 @@
 
 The trunk runs without blocks, once for all members, up to the border of the shallowest one. Above the border of its
 deepest block a member has rows of its own in one batch. Every module of the base runs once on that batch, with each
-member's own update (`models/stacked.py`). A member joins at the border of its deepest block, with the trunk's states
+member's own update (`adapters.Stack`). A member joins at the border of its deepest block, with the trunk's states
 there. Above the last layer each member has its own head; where heads are linear modules, in the same pass.
 
-Where members are few, each may have merged weights (`models/merged.py`). Then it passes its layers alone, as fast as
-the bare base, unless a batch is so small that reading several members' weights costs more than passing the rows.
+Where members are few, each may have merged weights. Then it passes its layers alone, as fast as the bare base, unless a
+batch is so small that reading several members' weights costs more than passing the rows.
 
-Batches are a function of the inputs and of declared numbers. The content of memory and earlier requests change no bit.
+What is in memory of stages is trained on records, so links are named by the keys of their artifacts, and
+`Resident.keep` drops those that the ledger no longer names. A deletion is not erased before that.
+
+Inputs are encoded a window at a time, so that any number of them takes bounded memory. Batches are a function of the
+inputs and of declared numbers. The content of memory and earlier requests change no bit.
 Shapes: M members, N inputs, C labels.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cached_property
 from itertools import pairwise
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import torch
 from torch import Tensor
 
-from s3t.models.blocks import BlockModel, MountedModel
-from s3t.models.links import Link, deepest, prepare, prepared_nbytes
-from s3t.models.merged import merged_nbytes, merged_on
-from s3t.models.passes import Batch
-from s3t.models.sharing import Sharing, find_sharing, head_owners, tiled
-from s3t.models.stacked import KeptStack, Stack
-from s3t.models.tensors import StageTensors
-from s3t.prediction.windows import Windows
+from s3t.errors import InputError
+from s3t.models.adapters import KeptStack, Link, Stack, StageTensors, merged_on, prepare, prepared_nbytes
+from s3t.models.blocks import BlockModel, Model
+from s3t.models.encoders import Encoder, tokens
+from s3t.models.passes import Batch, Sharing, find_sharing, head_owners, tiled
 from s3t.progress import SILENT, Steps
-from s3t.recipe import Training
+from s3t.recipe import Recipe, Training
+from s3t.store import Artifact, Parent
 from s3t.tasks.aggregate import Scores
 from s3t.training.numerics import exact_numerics
+
+AnyLink: TypeAlias = Link | StageTensors
+"""Tensors of a stage, ready for an ensemble."""
+
+
+class _Entry(NamedTuple):
+    sha256: str
+    parent: Parent | None
+    link: AnyLink
+    nbytes: int
+
+
+class Resident:
+    """The links that were used last, as many as the budget holds. Safe to share among threads.
+
+    The budget is in bytes; what is being answered with is in memory in any case.
+    """
+
+    def __init__(self, budget: int) -> None:
+        self._budget = budget
+        self._lock = threading.RLock()
+        self._entries: OrderedDict[str, _Entry] = OrderedDict()  # the one used last is last
+        self._nbytes = 0
+
+    @property
+    def keys(self) -> set[str]:
+        with self._lock:
+            return set(self._entries)
+
+    @property
+    def nbytes(self) -> int:
+        with self._lock:
+            return self._nbytes
+
+    def chain(
+        self, keys: Sequence[str], *, read: Callable[[], Sequence[Artifact]], prepare: Callable[[Artifact], AnyLink]
+    ) -> list[Any]:
+        """A chain of links by their artifacts' keys, in the order of training; from memory if all of it is there."""
+        with self._lock:
+            cached = [self._entries.get(key) for key in keys]
+        entries = [entry for entry in cached if entry is not None]
+        if len(entries) < len(keys) or not _is_chain(keys, entries):
+            entries = []
+            artifacts = read()  # not under the lock: `keep` must not wait for a disk
+            for known, artifact in zip(cached, artifacts, strict=True):
+                manifest = artifact.manifest
+                if known is None or known.sha256 != manifest.sha256:
+                    link = prepare(artifact)
+                    entries.append(_Entry(manifest.sha256, manifest.parent, link, link.nbytes))
+                else:
+                    entries.append(known)
+        with self._lock:
+            for key, entry in zip(keys, entries, strict=True):
+                self._drop(key)
+                self._entries[key] = entry
+                self._nbytes += entry.nbytes
+            while self._nbytes > self._budget:
+                self._drop(next(iter(self._entries)))
+        return [entry.link for entry in entries]
+
+    def keep(self, alive: Set[str]) -> None:
+        """Drop all but the links of some artifacts."""
+        with self._lock:
+            for key in [key for key in self._entries if key not in alive]:
+                self._drop(key)
+
+    def _drop(self, key: str) -> None:
+        entry = self._entries.pop(key, None)
+        self._nbytes -= 0 if entry is None else entry.nbytes
+
+
+def _is_chain(keys: Sequence[str], entries: Sequence[_Entry]) -> bool:
+    """True if each artifact names the bytes of the one before it as parent; keys do not fix bytes."""
+    above = entries[0].parent if entries else None  # of a method whose last stage is the whole model
+    for key, entry in zip(keys, entries, strict=True):
+        if entry.parent != above:
+            return False
+        above = Parent(key=key, sha256=entry.sha256)
+    return True
+
+
+PASS_TOKENS = 128
+"""Fixed cost of a pass on a CPU, in tokens: it costs as much as this many tokens more than it has. For MiniLM on one
+core of an AMD EPYC, all values from 64 to 256 are equally fast within a tenth. For larger models the fixed cost is
+fewer tokens. On other devices a small pass takes as long as a large one."""
+
+
+class Windows:
+    """Division of inputs into windows and batches: a function of the inputs and declared numbers alone.
+
+    `window_batches` are encoded at a time. Within them, texts are sorted by their length. On a CPU a batch is smaller
+    than `batch_size` where its padding would cost more than another pass.
+    """
+
+    def __init__(self, encoder: Encoder, *, batch_size: int, window_batches: int) -> None:
+        self.batch_size = batch_size
+        self._encoder = encoder
+        self._size = batch_size * window_batches
+
+    def of(self, inputs: pa.Table, device: torch.device) -> Iterator[list[tuple[list[int], Batch]]]:
+        """Yields for one window after another its batches, each with the places of its answers among all. An input is
+        in one batch.
+        """
+        place = 0
+        for start in range(0, inputs.num_rows, self._size):
+            rows = inputs.slice(start, self._size)
+            counts = self._encoder.answers(rows) or [1] * rows.num_rows
+            yield self._window(rows, list(itertools.accumulate(counts[:-1], initial=place)), device)
+            place += sum(counts)
+
+    def answers(self, inputs: pa.Table) -> int:
+        """Places of answers to all inputs: one an input, or one a word."""
+        counts = self.counts(inputs)
+        return inputs.num_rows if counts is None else sum(counts)
+
+    def counts(self, inputs: pa.Table) -> list[int] | None:
+        """Number of answers to each input; None: one each."""
+        starts = range(0, max(1, inputs.num_rows), self._size)  # of no inputs, too, an encoder tells which it is
+        found = [self._encoder.answers(inputs.slice(start, self._size)) for start in starts]
+        if any(counts is None for counts in found):
+            return None
+        return [count for counts in found for count in counts or ()]
+
+    def _window(self, rows: pa.Table, starts: Sequence[int], device: torch.device) -> list[tuple[list[int], Batch]]:
+        encoded = self._encoder.encode(rows)
+        by_length = sorted(range(len(encoded)), key=lambda row: tokens(encoded[row]))  # stable
+        lengths = [tokens(encoded[row]) for row in by_length]
+        batches: list[tuple[list[int], Batch]] = []
+        for part in cheapest_parts(lengths, self.batch_size, pass_tokens=PASS_TOKENS if device.type == "cpu" else None):
+            collated = self._encoder.collate([encoded[row] for row in by_length[part]])
+            batch = {name: tensor.to(device) for name, tensor in collated.items()}
+            places = [starts[row] + place for row in by_length[part] for place in self._encoder.places(encoded[row])]
+            batches.append((places, batch))
+        return batches
+
+
+def cheapest_parts(lengths: Sequence[int], most: int, *, pass_tokens: int | None) -> list[slice]:
+    """Consecutive parts of at most so many texts, which are padded to the longest of their part.
+
+    A part costs `pass_tokens` beside its padded tokens; None: so much that there are as few parts as possible.
+
+    >>> cheapest_parts([3, 3, 4, 30], 8, pass_tokens=10)
+    [slice(0, 3, None), slice(3, 4, None)]
+    """
+    count = len(lengths)
+    if pass_tokens is None:
+        return [slice(start, min(start + most, count)) for start in range(0, count, most)]
+    cheapest = np.zeros(count + 1, dtype=np.int64)  # cost of the first texts, for each number of them
+    start_of_last = [0] * (count + 1)
+    for end in range(1, count + 1):
+        starts = np.arange(end - 1, max(0, end - most) - 1, -1)  # argmin takes the latest of equals: full from the left
+        costs = cheapest[starts] + (end - starts) * lengths[end - 1] + pass_tokens
+        best = int(costs.argmin())
+        cheapest[end], start_of_last[end] = costs[best], int(starts[best])
+    parts: list[slice] = []
+    while count:
+        parts.append(slice(start_of_last[count], count))
+        count = start_of_last[count]
+    return parts[::-1]
+
 
 Chain = Sequence[Link]
 """A member's chain, top block first, at least one link."""
@@ -46,80 +211,53 @@ MERGED_ROWS = 8
 """Inputs of a batch from which on several members with merged weights are faster one by one than side by side."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Merging:
-    """When members answer with merged weights: declared numbers, so that no bit depends on what is in memory.
+def fit_merged(model: BlockModel, *, members: int, blocks: int, memory: int, kept: int) -> bool:
+    """True if all members may answer with merged weights. It depends on declared numbers alone, so no bit depends on
+    what is in memory.
 
-    Attributes:
-        members: of the run.
-        blocks: of a member at full depth.
+    Args:
         memory: bytes that the merged weights of all members may take.
         kept: bytes that links may take between answers. Where those of all members would not stay in memory, merging
             them for every answer would take longer than it saves.
     """
-
-    members: int
-    blocks: int
-    memory: int
-    kept: int
+    merged, links = prepared_nbytes(model.base, model.adapter, range(1, blocks + 1))
+    return not model.base.quantized and members * merged <= memory and members * links <= kept
 
 
 class Ensemble:
-    """Passes of many members through one base model."""
+    """Passes of many members through one base model.
 
-    def __init__(
-        self, model: BlockModel, windows: Windows, *, training: Training, merging: Merging | None = None
-    ) -> None:
-        """Say how passes are made; nothing is computed.
+    Args:
+        windows: cuts the inputs into batches for the trunk; above it, a pass has as many rows as one of them.
+        merged: whether links that are prepared here have merged weights.
+    """
 
-        Args:
-            windows: cuts the inputs into batches for the trunk; above it, a pass has as many rows as one of them.
-            merging: whether links that are prepared here have merged weights; None: they have none. Nor have those of
-                a quantised base.
-        """
-        self._model = model
+    def __init__(self, model: BlockModel, windows: Windows, *, training: Training, merged: bool = False) -> None:
+        self.model = model
+        self.stacks = KeptStack()
+        self.dtype = torch.bfloat16 if training.precision == "bfloat16" else torch.float32
+        self.rows = windows.batch_size
         self._windows = windows
         self._training = training
-        self._dtype = torch.bfloat16 if training.precision == "bfloat16" else torch.float32
-        self._merged = merging is not None and not model.base.quantized and self._fit(merging)
+        self._merged = merged
         self._sharing: Sharing | None = None
-        self._stacks = KeptStack()
-
-    def _fit(self, merging: Merging) -> bool:
-        blocks = range(1, merging.blocks + 1)
-        merged = merged_nbytes(self._model.base, self._model.adapter, blocks)
-        links = prepared_nbytes(self._model.base, self._model.adapter, blocks)
-        return merging.members * merged <= merging.memory and merging.members * links <= merging.kept
 
     def prepared(self, block: int, tensors: StageTensors) -> Link:
         """The link of a stage that trained a block."""
-        return prepare(self._model.base, self._model.adapter, block, tensors, merged=self._merged)
+        return prepare(self.model.base, self.model.adapter, block, tensors, merged=self._merged)
 
     def logits(self, members: Sequence[Chain], inputs: pa.Table, *, steps: Steps = SILENT) -> Scores:
         """Logits of every member on every input, M x N x C. N counts words in token tasks. NaN stands where a model
-        does not see the word.
-
-        Args:
-            steps: hears of each pass its number of answers; the sum is M x N.
+        does not see the word. `steps` hears of each pass its number of answers; the sum is M x N.
         """
-        device = self._model.passes.device
-        logits: Scores = np.full((len(members), self._windows.answers(inputs), self._model.base.answers), np.nan)
-        with exact_numerics(device, self._training), self._model.mounted({}) as mount, torch.inference_mode():
-            order = sorted(range(len(members)), key=lambda number: -len(members[number]))
-            chains = [members[number] for number in order]
+        device = self.model.passes.device
+        logits: Scores = np.full((len(members), self._windows.answers(inputs), self.model.base.answers), np.nan)
+        with exact_numerics(device, self._training), self.model.mounted({}), torch.inference_mode():
+            order, chains = _deepest_first(members)
             ensemble: _Pass | None = None
-            for window in self._windows.of(inputs, device):
-                for rows, batch in window.batches():
-                    ensemble = ensemble or _Pass(
-                        self._model,
-                        mount,
-                        chains,
-                        sharing=self._shared(batch),
-                        stacks=self._stacks,
-                        rows=self._windows.batch_size,
-                        dtype=self._dtype,
-                    )
-                    logits[np.ix_(order, rows)] = ensemble.run(batch, steps)
+            for rows, batch in itertools.chain.from_iterable(self._windows.of(inputs, device)):
+                ensemble = ensemble or _Pass(self, chains, sharing=self._shared(batch))
+                logits[np.ix_(order, rows)] = ensemble.run(batch, steps)
         return logits
 
     @contextmanager
@@ -128,139 +266,121 @@ class Ensemble:
 
         Yields the members' positions in the order of their rows: the deepest first. They have no heads of their own.
         """
-        order = sorted(range(len(members)), key=lambda number: -len(members[number]))
-        chains = [members[number] for number in order]
-        with ExitStack() as stack:
-            stack.enter_context(exact_numerics(self._model.passes.device, self._training))
-            mount = stack.enter_context(self._model.mounted({}))
-            stack.enter_context(torch.inference_mode())
+        order, chains = _deepest_first(members)
+        with (
+            exact_numerics(self.model.passes.device, self._training),
+            self.model.mounted({}),
+            torch.inference_mode(),
+        ):
+            on: AbstractContextManager[object]
             if len(chains) == 1 and all(link.merged is not None for link in chains[0]):
-                stack.enter_context(merged_on(self._model.modules, [link.merged or {} for link in chains[0]]))
+                on = merged_on(self.model.modules, [link.merged or {} for link in chains[0]])
             else:
-                together = self._stacks.of(mount.base, chains, dtype=self._dtype)
-                for link in chains[0]:
-                    having = sum(any(other.block == link.block for other in chain) for chain in chains)
-                    stack.enter_context(together.on(link.block, slice(0, having), groups=len(chains)))
-            yield order
+                stack = self.stacks.of(self.model.base, chains, dtype=self.dtype)
+                on = _blocks_on(stack, chains, [link.block for link in chains[0]], groups=len(chains))
+            with on:
+                yield order
 
     def _shared(self, batch: Batch) -> Sharing:
         """Computations that members can share, tried out with the first batch."""
         if self._sharing is None:
-            self._sharing = find_sharing(self._model.base, {name: tensor[:1] for name, tensor in batch.items()})
+            self._sharing = find_sharing(self.model.base, {name: tensor[:1] for name, tensor in batch.items()})
         return self._sharing
+
+
+def _deepest_first(members: Sequence[Chain]) -> tuple[list[int], list[Chain]]:
+    order = sorted(range(len(members)), key=lambda number: -len(members[number]))
+    return order, [members[number] for number in order]
+
+
+def _deepest(chain: Chain) -> int:
+    return max(link.block for link in chain)
+
+
+@contextmanager
+def _blocks_on(
+    stack: Stack, chains: Sequence[Chain], blocks: Iterable[int], *, first: int = 0, groups: int
+) -> Iterator[None]:
+    """While within, those of some chains that have a block, which are the first ones, compute with theirs. In the stack
+    the first of these chains is at the place `first`.
+    """
+    with ExitStack() as exits:
+        for block in blocks:
+            having = sum(any(link.block == block for link in chain) for chain in chains)
+            exits.enter_context(stack.on(block, slice(first, first + having), groups=groups))
+        yield
 
 
 class _Pass:
     """One ensemble on the model: the deepest member first."""
 
-    def __init__(
-        self,
-        model: BlockModel,
-        mount: MountedModel,
-        chains: Sequence[Chain],
-        *,
-        sharing: Sharing,
-        stacks: KeptStack,
-        rows: int,
-        dtype: torch.dtype,
-    ) -> None:
-        self._mount = mount
-        self._sharing = sharing
-        self._modules = model.modules
-        self._stacks = stacks
-        self._passes = model.passes
-        self._border = model.border
+    def __init__(self, ensemble: Ensemble, chains: Sequence[Chain], *, sharing: Sharing) -> None:
+        self._ensemble = ensemble
+        self._model = ensemble.model
+        self._passes = ensemble.model.passes
         self._chains = chains
-        self._rows = rows
-        self._dtype = dtype
         self._merged = all(link.merged is not None for chain in chains for link in chain)
-        self._heads = head_owners(model.base) if sharing.head and len(chains) > 1 else ()
+        self._has_trunk = sharing.trunk and len(chains) > 1
+        self._side_by_side = self._has_trunk and sharing.rows and sharing.head
+        self._borders = [ensemble.model.border(_deepest(chain)) for chain in chains]
+        """Where each member leaves the trunk."""
 
     @cached_property
     def _stack(self) -> Stack:
-        return self._stacks.of(self._mount.base, self._chains, dtype=self._dtype, heads=self._heads)
+        base = self._model.base
+        heads = head_owners(base) if self._side_by_side else ()
+        return self._ensemble.stacks.of(base, self._chains, dtype=self._ensemble.dtype, heads=heads)
 
     def run(self, batch: Batch, steps: Steps) -> Scores:
         """The members' logits on one batch, M x N x C."""
-        count = len(next(iter(batch.values())))
-        if len(self._chains) == 1 or (self._merged and count >= MERGED_ROWS):
-            return self._one_by_one(batch, steps)
-        sharing = self._sharing
-        largest = self._rows if sharing.rows else 1
-        trunk: dict[int, Tensor] = {}
+        count, most = len(next(iter(batch.values()))), self._ensemble.rows
+        trunk = self._passes.states(batch, set(self._borders)) if self._has_trunk else {}
+        if not self._side_by_side or (self._merged and count >= MERGED_ROWS):
+            return self._one_by_one(batch, trunk, steps)
         parts: list[Scores] = []
-        for team in _pieces(len(self._chains), largest if sharing.trunk else 1):
-            if not sharing.trunk:
-                self._mount.load_head(self._chains[team.start][-1].head)  # a part of it lies below the trunk
-            if not trunk or not sharing.trunk:
-                trunk = self._trunk(batch)
+        for team in _pieces(len(self._chains), most):
             size = team.stop - team.start
             done = []
-            for rows in _pieces(count, max(1, self._rows // size)):
+            for rows in _pieces(count, max(1, most // size)):
                 some = {name: tensor[rows] for name, tensor in batch.items()}
                 done.append(self._team(team, some, {border: states[rows] for border, states in trunk.items()}))
                 steps.advance(size * (rows.stop - rows.start))
             parts.append(np.concatenate(done, axis=1))
         return np.concatenate(parts)
 
-    def _one_by_one(self, batch: Batch, steps: Steps) -> Scores:
-        """Logits of members, each in a pass of its own above the trunk; of one member in one pass from the inputs."""
-        trunk = self._trunk(batch) if self._sharing.trunk and len(self._chains) > 1 else {}
+    def _one_by_one(self, batch: Batch, trunk: Mapping[int, Tensor], steps: Steps) -> Scores:
+        """Logits of members, each in a pass of its own above the trunk; without one, from the inputs."""
         parts: list[Scores] = []
-        for chain in self._chains:
-            border = self._border(deepest(chain))
-            self._mount.load_head(chain[-1].head)
-            with self._on(chain):
+        for number, (chain, border) in enumerate(zip(self._chains, self._borders, strict=True)):
+            self._model.load_head(chain[-1].head)
+            on: AbstractContextManager[object]
+            if self._merged:
+                on = merged_on(self._model.modules, [link.merged or {} for link in chain])
+            else:
+                on = _blocks_on(self._stack, [chain], [link.block for link in chain], first=number, groups=1)
+            with on:
                 parts.append(_scores(self._passes.answers(batch, border=border, states=trunk.get(border))))
             steps.advance(len(next(iter(batch.values()))))
         return np.stack(parts)
 
-    @contextmanager
-    def _on(self, chain: Chain) -> Iterator[None]:
-        """While within, the model computes what a member does; without merged weights, the only member."""
-        with ExitStack() as stack:
-            if self._merged:
-                stack.enter_context(merged_on(self._modules, [link.merged or {} for link in chain]))
-            else:
-                for link in chain:
-                    stack.enter_context(self._stack.on(link.block, slice(0, 1), groups=1))
-            yield
-
-    def _trunk(self, batch: Batch) -> dict[int, Tensor]:
-        """The base's states where members leave it."""
-        return self._passes.states(batch, {self._border(deepest(chain)) for chain in self._chains})
-
-    def _team(self, team: slice, batch: Batch, trunk: dict[int, Tensor]) -> Scores:
-        """Logits of some members, side by side through the layers, then each through its own head."""
-        chains = self._chains[team]
-        depths = sorted({deepest(chain) for chain in chains}, reverse=True)
-        states: Tensor | None = None
+    def _team(self, team: slice, batch: Batch, trunk: Mapping[int, Tensor]) -> Scores:
+        """Logits of some members, side by side through the layers and their heads."""
+        chains, border_of = self._chains[team], self._model.border
+        depths = sorted({_deepest(chain) for chain in chains}, reverse=True)
+        states = trunk[border_of(depths[0])][:0]
         for depth, above in pairwise([*depths, 0]):  # no member joins in between
-            joined = sum(deepest(chain) >= depth for chain in chains)
-            fresh = [trunk[self._border(depth)]] * sum(deepest(chain) == depth for chain in chains)
-            states = torch.cat(fresh if states is None else [states, *fresh])
-            border, top = self._border(depth), self._border(above)
-            rows = tiled(batch, joined)
-            with self._side_by_side(team, range(above + 1, depth + 1), groups=joined):
-                if above == 0 and self._heads:
+            joined = sum(_deepest(chain) >= depth for chain in chains)
+            border = border_of(depth)
+            fresh = [trunk[border]] * sum(_deepest(chain) == depth for chain in chains)
+            states, rows = torch.cat([states, *fresh]), tiled(batch, joined)
+            with _blocks_on(self._stack, chains, range(above + 1, depth + 1), first=team.start, groups=joined):
+                if above:
+                    top = border_of(above)
+                    states = self._passes.states(rows, [top], border=border, states=states)[top]
+                else:
                     with self._stack.heads_on(team):
                         logits = self._passes.answers(rows, border=border, states=states)
-                    return _scores(logits.reshape(joined, -1, logits.shape[-1]))
-                states = self._passes.states(rows, [top], border=border, states=states)[top]
-        each = []
-        for chain, own_states in zip(chains, states.chunk(len(chains)) if states is not None else (), strict=True):
-            self._mount.load_head(chain[-1].head)
-            each.append(self._passes.answers(batch, border=self._passes.top, states=own_states))
-        return _scores(torch.stack(each))
-
-    @contextmanager
-    def _side_by_side(self, team: slice, blocks: Iterable[int], *, groups: int) -> Iterator[None]:
-        """While within, those of a team's first members that have a block compute with theirs."""
-        with ExitStack() as stack:
-            for block in blocks:
-                having = sum(any(link.block == block for link in chain) for chain in self._chains[team])
-                stack.enter_context(self._stack.on(block, slice(team.start, team.start + having), groups=groups))
-            yield
+        return _scores(logits.reshape(len(chains), -1, logits.shape[-1]))
 
 
 def _scores(logits: Tensor) -> Scores:
@@ -277,3 +397,61 @@ def _pieces(count: int, largest: int) -> Iterator[slice]:
     number = math.ceil(count / largest)
     for start, stop in pairwise([count * part // number for part in range(number + 1)] if number else []):
         yield slice(start, stop)
+
+
+class WholeEnsemble:
+    """Passes of whole models, one at a time in the place of the base model.
+
+    Args:
+        windows: cuts the inputs into batches; all of a window are passed before another member takes its turn.
+    """
+
+    def __init__(self, model: Model, windows: Windows, *, training: Training) -> None:
+        self._model = model
+        self._windows = windows
+        self._training = training
+
+    def prepared(self, _block: int, tensors: StageTensors) -> StageTensors:
+        return tensors
+
+    @contextmanager
+    def side_by_side(self, members: Sequence[Sequence[StageTensors]]) -> Iterator[list[int]]:
+        """`Ensemble.side_by_side` for one member: others have nothing in common with it."""
+        if len(members) > 1:
+            problem = "members that are whole models write alone; pass `prefixes` with one of a shard"
+            raise InputError("generate", problem)
+        ((tensors,),) = members
+        device = self._model.passes.device
+        with exact_numerics(device, self._training), self._model.mounted({1: tensors}), torch.inference_mode():
+            yield [0]
+
+    def logits(self, members: Sequence[Sequence[StageTensors]], inputs: pa.Table, *, steps: Steps = SILENT) -> Scores:
+        """Logits of every member on every input, M x N x C."""
+        logits: Scores = np.full((len(members), self._windows.answers(inputs), self._model.base.answers), np.nan)
+        device = self._model.passes.device
+        with exact_numerics(device, self._training), torch.inference_mode():
+            for window in self._windows.of(inputs, device):
+                for number, (tensors,) in enumerate(members):
+                    with self._model.mounted({1: tensors}):
+                        for rows, batch in window:
+                            logits[number, rows] = self._model.passes.answers(batch).float().cpu().numpy()
+                            steps.advance(len(next(iter(batch.values()))))
+        return logits
+
+
+AnyEnsemble: TypeAlias = Ensemble | WholeEnsemble
+
+
+def ensemble_of(model: Model, windows: Windows, recipe: Recipe, *, merged: bool) -> AnyEnsemble:
+    """The ensemble for what the recipe's stages train; `merged` allows merged weights."""
+    if not isinstance(model, BlockModel):
+        return WholeEnsemble(model, windows, training=recipe.training)
+    settings = recipe.prediction
+    fits = settings.ensemble == "shards" and fit_merged(
+        model,
+        members=recipe.partition.shards,
+        blocks=recipe.blocks,
+        memory=settings.merged_memory,
+        kept=settings.adapter_memory,
+    )
+    return Ensemble(model, windows, training=recipe.training, merged=merged and fits)

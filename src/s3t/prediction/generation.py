@@ -6,23 +6,106 @@ before. Shapes: M members, N texts, V words of the vocabulary.
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from collections.abc import Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from hashlib import sha256
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from s3t.errors import InputError
-from s3t.models.language import LanguageEncoder
-from s3t.models.next_tokens import Way, next_logits
-from s3t.prediction.choice import AnyEnsemble
-from s3t.prediction.sampling import Sampling, logs_of, pick
+from s3t.models.language import LanguageEncoder, Way, next_logits
+from s3t.models.passes import HEAD_TOKENS, Passes, tiled
+from s3t.prediction.ensemble import AnyEnsemble
+from s3t.progress import SILENT, Steps
 from s3t.tasks.aggregate import shares
+from s3t.tasks.task import ANSWERED
+
+LEAST = -9999.0
+"""Logarithm of a probability of 0, as OpenAI has it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """Settings of writing."""
+
+    max_new_tokens: int = 128
+    """Tokens of a text at most, its end included."""
+    temperature: float = 0.0
+    """0: the likeliest token each time; else probabilities are raised to the power 1/temperature."""
+    top_p: float = 1.0
+    """Above temperature 0: draw among the likeliest tokens that have this probability together."""
+    stop: tuple[str, ...] = ()
+    """Texts at which a text ends; they are not a part of it."""
+    seed: int = 0
+    """Seed of the draws. Each prompt and choice has draws of its own, whatever is written beside it."""
+    n: int = 1
+    """Texts after each prompt."""
+    logprobs: int | None = None
+    """So many of the likeliest tokens are told beside each token, with their probabilities; None: nothing is."""
+
+    def __post_init__(self) -> None:
+        problems = []
+        if self.max_new_tokens < 1:
+            problems.append(f"max_new_tokens: {self.max_new_tokens}; give at least 1")
+        if not (math.isfinite(self.temperature) and self.temperature >= 0):
+            problems.append(f"temperature: {self.temperature}; give 0 or more")
+        if not 0 < self.top_p <= 1:
+            problems.append(f"top_p: {self.top_p}; give more than 0, and at most 1")
+        if isinstance(self.stop, str) or not all(isinstance(text, str) and text for text in self.stop):
+            problems.append("stop: give texts, none of them empty, in a list")
+        if not 0 <= self.seed < 2**63:
+            problems.append(f"seed: {self.seed}; give 0 to 2^63-1")
+        if self.n < 1:
+            problems.append(f"n: {self.n}; give at least 1")
+        if problems:
+            raise InputError("generate", problems)
+
+    def draws(self, prompt: int, choice: int) -> torch.Generator:
+        digest = sha256(f"{self.seed}/{prompt}/{choice}".encode()).digest()
+        return torch.Generator().manual_seed(int.from_bytes(digest[:8]) >> 1)
+
+
+def pick(probabilities_NV: Tensor, sampling: Sampling, draws: Sequence[torch.Generator]) -> list[int]:
+    """The next token of each text, with the text's own generator on the CPU."""
+    if sampling.temperature == 0:
+        likeliest: list[int] = probabilities_NV.argmax(dim=1).tolist()
+        return likeliest
+    logs_NV = probabilities_NV.cpu().double().log()
+    logs_NV -= logs_NV.amax(dim=1, keepdim=True)  # else all are infinite at the lowest temperatures
+    tempered = (logs_NV / sampling.temperature).softmax(dim=1)
+    if sampling.top_p < 1:
+        tempered = _nucleus(tempered, sampling.top_p)
+    return [int(torch.multinomial(row, 1, generator=draw).item()) for row, draw in zip(tempered, draws, strict=True)]
+
+
+def logs_of(probabilities_NV: Tensor, tokens: Sequence[int], sampling: Sampling) -> list[list[tuple[int, float]]]:
+    """Of each text the token that was picked, with the logarithm of its probability, and then the likeliest ones."""
+    if sampling.logprobs is None:
+        return [[] for _ in tokens]
+    logs_NV = probabilities_NV.log().clamp(min=LEAST)
+    own_N = logs_NV.gather(1, torch.tensor(tokens, device=logs_NV.device)[:, None])[:, 0].tolist()
+    logs, places = logs_NV.topk(min(sampling.logprobs, logs_NV.shape[1]))
+    return [
+        [own, *zip(numbers, each, strict=True)]
+        for own, numbers, each in zip(zip(tokens, own_N, strict=True), places.tolist(), logs.tolist(), strict=True)
+    ]
+
+
+def _nucleus(probabilities_NV: Tensor, share: float) -> Tensor:
+    """Zero but for the likeliest tokens, as many as it takes to reach a share (Holtzman et al. 2020)."""
+    ordered, places = probabilities_NV.sort(dim=1, descending=True)
+    before = ordered.cumsum(dim=1) - ordered
+    ordered = torch.where(before < share, ordered, 0.0)
+    return torch.zeros_like(probabilities_NV).scatter(1, places, ordered)
+
 
 Finish: TypeAlias = Literal["stop", "length"]
 """Why a text ended: at its end or a stop text; or at the greatest length."""
@@ -84,12 +167,10 @@ class Written:
     """Tokens at the end that are one byte each. A decoder with byte fallback reads a run of them as a whole."""
 
     def add(self, token: int, logs: Sequence[tuple[int, float]] = ()) -> tuple[str, Finish | None, tuple[Token, ...]]:
-        """Take a token in; the letters that are new and certain, why the text ends here, if it does, and whole tokens.
+        """Take a token in, perhaps with the logarithms of `logs_of`; the letters that are new and certain, why the text
+        ends here, if it does, and whole tokens.
 
         All tokens are decoded at each step, since a decoder may change what it has made of earlier ones.
-
-        Args:
-            logs: the token with the logarithm of its probability, then the likeliest ones; empty: not asked for.
         """
         if logs:
             chosen, *likeliest = (Likely(*self._named(each), log) for each, log in logs)
@@ -185,10 +266,8 @@ def write_after(
     numbered one after the other.
 
     Between steps the model is the calling thread's alone, and has the members on it. To lend it, send True: that yields
-    an empty list, and until the next step any thread may compute.
-
-    Args:
-        shards: the shard of each member; all have the same weight.
+    an empty list, and until the next step any thread may compute. Members are given with their shards, which have the
+    same weight.
     """
     positions = positions_of(model)
     problems = [
@@ -277,11 +356,8 @@ def write(
     draws: Sequence[torch.Generator],
     cached: bool = True,
 ) -> Iterator[list[Piece]]:
-    """Yields what each step adds to the texts that are not finished, until all are.
-
-    Args:
-        prompts: token ids after which each text is written, at least one; without a cache, exactly one.
-        weights_M: of the members; they add up to 1.
+    """Yields what each step adds to the texts that are not finished, until all are: after one prompt or more; without a
+    cache, after one. The members' weights add up to 1.
     """
     weights = torch.tensor(weights_M, device=next(model.parameters()).device, dtype=torch.float32)
     members, writing = len(weights), list(range(len(prompts)))
@@ -301,3 +377,76 @@ def write(
             return
         writing = [writing[place] for place in going]
         logits_RV = steps.send(going)
+
+
+class Continuation(NamedTuple):
+    """Tokens after others."""
+
+    before: Sequence[int]
+    """At least one."""
+    tokens: Sequence[int]
+
+
+class Likelihood(NamedTuple):
+    """Likelihood of a continuation."""
+
+    log_probability: float
+    greedy: bool
+    """True if each token was the likeliest."""
+
+
+def likelihoods(
+    passes: Passes, continuations: Sequence[Continuation], *, weights_M: NDArray[Any], pad: int
+) -> list[Likelihood]:
+    """The likelihood of each continuation under the mean of the members' probabilities, by weights that add up to 1."""
+    batch = {name: tensor.to(passes.device) for name, tensor in _batch(continuations, pad).items()}
+    weights = torch.tensor(weights_M, device=passes.device, dtype=torch.float32)
+    members, right_U = len(weights), torch.tensor([token for one in continuations for token in one.tokens])
+    right_U = right_U.to(passes.device)
+    reached_MUD = passes.reached(tiled(batch, members)).view(members, len(right_U), -1)
+    found: list[Tensor] = []
+    likeliest: list[Tensor] = []
+    for part in torch.split(torch.arange(len(right_U), device=passes.device), max(1, HEAD_TOKENS // members)):
+        logits_MUV = passes.over_vocabulary(reached_MUD[:, part].flatten(0, 1)).float().view(members, len(part), -1)
+        probabilities_UV = torch.einsum("m,muv->uv", weights, logits_MUV.softmax(dim=2))
+        found.append(probabilities_UV.gather(1, right_U[part][:, None])[:, 0].double().log())
+        likeliest.append(probabilities_UV.argmax(dim=1) == right_U[part])
+    counts = [len(one.tokens) for one in continuations]
+    each = zip(torch.split(torch.cat(found), counts), torch.split(torch.cat(likeliest), counts), strict=True)
+    return [Likelihood(float(values.sum()), bool(greedy.all())) for values, greedy in each]
+
+
+def _batch(continuations: Sequence[Continuation], pad: int) -> dict[str, Tensor]:
+    """All tokens but the last, after which nothing is asked: a text may be one longer than the model."""
+    ids = [torch.tensor([*one.before, *one.tokens][:-1]) for one in continuations]
+    answered = [torch.tensor([False] * (len(one.before) - 1) + [True] * len(one.tokens)) for one in continuations]
+    masks = [torch.ones_like(one) for one in ids]
+    return {
+        name: pad_sequence(values, batch_first=True, padding_value=value)
+        for name, values, value in (("input_ids", ids, pad), ("attention_mask", masks, 0), (ANSWERED, answered, False))
+    }
+
+
+def likelihoods_of(
+    continuations: Sequence[Continuation],
+    ensemble: AnyEnsemble,
+    chains: Sequence[Sequence[Any]],
+    *,
+    shards: Sequence[int],
+    passes: Passes,
+    pad: int,
+    batch_size: int,
+    steps: Steps = SILENT,
+) -> list[Likelihood]:
+    """The likelihood of each continuation, some at a time, the shortest first. The members' shards weigh alike."""
+    order = sorted(range(len(continuations)), key=lambda number: sum(map(len, continuations[number])))  # stable
+    size = max(1, batch_size // len(chains))
+    found: dict[int, Likelihood] = {}
+    with ensemble.side_by_side(chains) as members:
+        weights_M = shares([shards[number] for number in members])
+        for first in range(0, len(order), size):
+            some = order[first : first + size]
+            batch = [continuations[number] for number in some]
+            found |= zip(some, likelihoods(passes, batch, weights_M=weights_M, pad=pad), strict=True)
+            steps.advance(len(some))
+    return [found[number] for number in range(len(continuations))]

@@ -28,14 +28,12 @@ Prefixes: TypeAlias = "Mapping[int, Order] | Sequence[Member | tuple[int, Order]
 
 
 def choose_members(inventory: Inventory, prefixes: Prefixes | None, *, settings: Prediction, run: str) -> list[Stage]:
-    """The deepest stage of every answering prefix, and prototypes beside them, in the order of the shards.
-
-    Args:
-        prefixes: the members; None: the serving prefixes.
-        settings: the serving prefixes: of each shard the best prefix, or all live ones; whether prototypes may alone.
+    """The deepest stage of every answering prefix, and prototypes beside them, in the order of the shards. Without
+    prefixes, those that serve by the settings.
     """
     if prefixes is not None:
-        members = _asked_for(prefixes)
+        pairs = prefixes.items() if isinstance(prefixes, Mapping) else prefixes
+        members = sorted({_stage(*pair) for pair in pairs}, key=_place)
         if not members:
             raise InputError("prefixes", "names no shard; leave it out to have all answer that can")
         dead = [
@@ -75,11 +73,6 @@ def _serving(inventory: Inventory, settings: Prediction) -> list[Stage]:
         if shard in answering or settings.prototypes_alone
     ]
     return sorted(members + beside, key=_place)
-
-
-def _asked_for(prefixes: Prefixes) -> list[Stage]:
-    pairs = prefixes.items() if isinstance(prefixes, Mapping) else prefixes
-    return sorted({_stage(*pair) for pair in pairs}, key=_place)
 
 
 def _place(stage: Stage) -> tuple[int, Kind, Order]:

@@ -7,6 +7,7 @@ from s3t.recipe.parts import (
     Image,
     Language,
     Prediction,
+    Shortcut,
     Text,
     Training,
 )
@@ -23,6 +24,7 @@ __all__ = [
     "Prediction",
     "Recipe",
     "RepairPolicy",
+    "Shortcut",
     "Text",
     "Training",
     "load_recipe",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final, Literal, Self, TypeVar
+from typing import Annotated, Any, Final, Literal, Self, TypeAlias, TypeVar
 
 from pydantic import (
     BeforeValidator,
@@ -282,9 +282,12 @@ class Image(Part):
     """Mirror training images left to right with probability 1/2, drawn for each record and epoch."""
 
     @property
-    def varies(self) -> bool:
+    def is_augmented(self) -> bool:
         """True if a record's pixels differ from epoch to epoch."""
         return self.crop > 0 or self.flip
+
+
+Shortcut: TypeAlias = Literal["packing", "first-token"]
 
 
 class Training(Part):
@@ -303,13 +306,6 @@ class Training(Part):
     """Peak learning rate of AdamW."""
     head_learning_rate: float | None = Field(default=None, gt=0, le=1_000)
     """Peak learning rate of the head; null: the same."""
-    fused: bool = True
-    """Let AdamW update all tensors in one kernel; other last bits than without."""
-    fused_lora: bool = True
-    """Let a LoRA module add its update in one product with the frozen layer's; other last bits than without."""
-    merged_parents: bool = True
-    """Merge frozen blocks into copies of the weights, so that they cost no time. false: compute them beside the
-    weights, as on quantised ones: less memory, slower, other last bits."""
     schedule: Literal["linear", "cosine", "constant"] = "linear"
     """Learning rate after warm-up."""
     warmup: float = Field(default=0.06, ge=0.0, le=1.0)
@@ -332,15 +328,10 @@ class Training(Part):
     """Attention kernel: eager (separate matrix products), sdpa (torch's scaled_dot_product_attention), or model
     (transformers' choice). auto: eager in bfloat16 on a CPU, where it is faster, else sdpa where the model has it;
     resolved at init and kept."""
-    bucketing: Literal["auto", "packed", "length", "none"] = "auto"
-    """packed: batches are drawn from all records, and texts of a batch share rows, each masked from the others; the
-    gradient is the same. none: each text has a row, padded to the longest. length: texts of similar length share a
-    batch; fast with any model, and in few epochs less accurate. auto: packed where a trial at init gives the same
-    logits, else none; resolved at init and kept."""
-    last_layer: Literal["auto", "first-token", "whole"] = "auto"
-    """first-token: where the head reads a text's or an image's first token alone, the last layer computes what follows
-    its attention for that token only; less work, other last bits than whole. auto: first-token where a trial at init
-    gives the same logits, else whole; resolved at init and kept."""
+    shortcuts: Literal["auto"] | list[Shortcut] = "auto"
+    """What the model allows, found by a trial at init and kept: packing, texts of a batch share rows, each masked from
+    the others; first-token, where the head reads that token alone, the last layer computes what follows its attention
+    for it only. Both change logits by rounding alone. auto: all that the trial finds."""
     trunk_cache: Literal["auto"] | bool = "auto"
     """Compute the layers below a block once a slice, not at every step. auto: true where a trial at init gives the same
     logits; resolved at init and kept."""

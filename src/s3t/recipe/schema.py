@@ -22,7 +22,7 @@ from pydantic_core import core_schema
 
 from s3t import forests
 from s3t.errors import SettingError
-from s3t.methods import METHODS, Declared, Method, method_named
+from s3t.methods import METHODS, Method, method_named
 from s3t.recipe import parts
 from s3t.recipe.labels import alike, name_of, refuse_untyped
 from s3t.recipe.part import Part
@@ -275,7 +275,7 @@ class Recipe(Part):
         return self
 
     def _method_problems(self) -> list[str]:
-        declared = Declared(
+        problems = self.method.problems(
             task=self.task,
             shards=self.partition.shards,
             slices=self.partition.slices,
@@ -284,9 +284,8 @@ class Recipe(Part):
             trunk_cache=self.training.trunk_cache,
             prototypes_alone=self.prediction.prototypes_alone,
         )
-        problems = self.method.problems(declared)
-        if self.image.varies and self.training.trunk_cache is True:
-            problems.append("training.trunk_cache: images that vary cannot be computed once; set it to auto")
+        if self.image.is_augmented and self.training.trunk_cache is True:
+            problems.append("training.trunk_cache: augmented images cannot be computed once; set it to auto")
         return problems + self._quantization_problems()
 
     def _quantization_problems(self) -> list[str]:
@@ -417,7 +416,7 @@ class Recipe(Part):
     def stage_costs(self) -> forests.StageCosts:
         """Costs of stages by depth, from declared numbers, in no particular unit."""
         slices = self.partition.slices
-        return forests.StageCosts.declared(slices, one_block=self.method.blocks.count(slices) == 1)
+        return forests.StageCosts.declared(slices, one_block=self.method.blocks(slices) == 1)
 
     @property
     def chances(self) -> tuple[tuple[float, ...], ...]:
@@ -490,13 +489,13 @@ class Recipe(Part):
     @property
     def blocks(self) -> int:
         """Blocks that a whole model has."""
-        return self.method.blocks.count(self.partition.slices)
+        return self.method.blocks(self.partition.slices)
 
     def trained_block(self, depth: int) -> int:
         """The block that a stage trains, 1 at the top of the model."""
-        return self.method.blocks.trained(depth, self.partition.slices)
+        return self.method.trained(depth, self.partition.slices)
 
     def block_adapter(self, layers: int) -> Adapter:
         """The adapter with the layers of one block as its layers a slice."""
-        width = getattr(self.adapter, self.method.blocks.width)
+        width = getattr(self.adapter, self.method.width)
         return self.adapter.model_copy(update={"layers_per_slice": layers if width == "all" else width})

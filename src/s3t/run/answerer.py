@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from s3t.errors import InputError, NoLiveShardError
@@ -233,20 +234,21 @@ def evaluate(
     """
     expected = answers.target.expected(rows)
 
-    def ensemble(stages: Collection[Stage]) -> tuple[Any, ...]:
+    def answered(stages: Collection[Stage]) -> tuple[Any, ...]:
         distinct = sorted(set(stages))
         parts = parts_within(distinct, sisa_weight=answers.sisa_weight)
-        return [logits[stage] for stage in distinct], [stage.shard for stage in distinct], expected, parts, counts
+        stacked = np.stack([logits[stage] for stage in distinct])
+        return answers.answer(stacked, [stage.shard for stage in distinct], parts, counts)[0]
 
     def measured(stages: Collection[Stage]) -> dict[str, Any]:
-        return answers.metrics(*ensemble(stages))
+        return answers.target.metrics(answered(stages), expected, answers.labels)
 
     shards: dict[int, list[Stage]] = {}
     for stage in members:
         shards.setdefault(stage.shard, []).append(stage)
     depths = range(1, _depth(members) + 1) if per_depth else ()
     cut = {depth: [stage.cut(depth) for stage in members] for depth in depths}
-    per_class, confusion = answers.report(*ensemble(members))
+    per_class, confusion = answers.target.report(answered(members), expected, answers.labels)
     return Evaluation(
         generation=snapshot.generation,
         n=len(expected),

@@ -39,11 +39,11 @@ from s3t.export.peft import PeftAdapter, bare_model, peft_adapter, with_plain_sc
 from s3t.export.pooled import head_for_transformers, sentence_files, split_head
 from s3t.ledger import Export, Snapshot
 from s3t.ledger.work import Overtaken, Uses, Work
+from s3t.models.adapters import StageTensors, deserialize
 from s3t.models.base import pooling_of
 from s3t.models.encoders import encoder_for
 from s3t.models.language import LanguageEncoder
 from s3t.models.source import PACKAGE_PREFIX, check_unchanged, model_folder
-from s3t.models.tensors import StageTensors, deserialize
 from s3t.progress import Progress, telling
 from s3t.results import Exported, Exports
 from s3t.run.parts import Parts

@@ -13,16 +13,15 @@ import pyarrow as pa
 import torch
 
 from s3t.ledger import Snapshot
-from s3t.models.augment import augmented
-from s3t.models.encode import Encoded, Encoder, tokens
-from s3t.models.model import Model
+from s3t.models.blocks import Model
+from s3t.models.encoders import Encoded, Encoder, augmented, tokens
 from s3t.partition import Place, Secret
 from s3t.progress import Steps
 from s3t.recipe import Recipe
 from s3t.records.slices import Slices
 from s3t.stages import Stage
-from s3t.training import EncodedSlice, Examples, TrunkCache, exact_numerics, fill_cache
-from s3t.training.examples import SliceStates
+from s3t.training.examples import EncodedSlice, Examples, SliceStates, TrunkCache, fill_cache
+from s3t.training.numerics import exact_numerics
 
 
 def replayed(records: Sequence[str], share: float, *, secret: Secret) -> list[int]:
@@ -103,8 +102,8 @@ class Material:
         # Of the slices before the stage's own, the records that are replayed.
         selected = [part.replayed for part in parts[:-1]] + [range(len(part.records)) for part in parts[-1:]]
         if not self._recipe.training.trunk_cache:
-            vary = self._vary if self._recipe.image.varies else None
-            return Examples(parts, self._encoder, selected=selected, vary=vary)
+            augment = self._augment if self._recipe.image.is_augmented else None
+            return Examples(parts, self._encoder, selected=selected, augment=augment)
         block = self._recipe.trained_block(stage.depth)
         border = self._model.border(block)
         needed = {(part.place, border) for part in parts}
@@ -146,13 +145,13 @@ class Material:
                 self._encoded[place] = known
         return known
 
-    def _vary(self, record: Encoded, seed: int, token: bytes) -> Encoded:
+    def _augment(self, record: Encoded, seed: int, token: bytes) -> Encoded:
         image = self._recipe.image
         pixels = augmented(record["pixel_values"], crop=image.crop, flip=image.flip, seed=seed, record=token)
         return {"pixel_values": pixels}
 
     def _tokens(self, records: list[str]) -> list[bytes]:
-        if not self._recipe.image.varies:
+        if not self._recipe.image.is_augmented:
             return []
         return [self._secret.token("augment", "record", record) for record in records]
 

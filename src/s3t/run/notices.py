@@ -29,7 +29,7 @@ class Notices:
     def __init__(self, recipe: Recipe, *, model: Path) -> None:
         # Here: they import torch, which opening a run does not need.
         from s3t.models.encoders import encoder_for
-        from s3t.training import resolve_device, slow_precision
+        from s3t.training.numerics import resolve_device, slow_precision
 
         self._slow = slow_precision(resolve_device(recipe.training.device), recipe.training)
         self._encoder, self._section = encoder_for(model, recipe), recipe.task.inputs.section

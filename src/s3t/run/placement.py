@@ -60,7 +60,7 @@ def _cuda_devices(training: Training) -> list[str]:
         return []
     import torch  # here: where the recipe names a CPU, nothing but workers needs it
 
-    from s3t.training import resolve_device
+    from s3t.training.numerics import resolve_device
 
     if resolve_device(training.device).type != "cuda":
         return []

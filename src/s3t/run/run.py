@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from s3t.export.engines import Engine
     from s3t.inventory import Inventory
     from s3t.planning.forecast import Forecast
+    from s3t.prediction.generation import Sampling
     from s3t.prediction.members import Prefixes
-    from s3t.prediction.sampling import Sampling
     from s3t.recipe import Recipe
     from s3t.records.ingest import IngestedInputs
     from s3t.records.inputs import Inputs
@@ -52,7 +52,7 @@ class Run:
 
     @staticmethod
     def _sampling(stop: Sequence[str], seed: int | None, **others: Any) -> Sampling:
-        from s3t.prediction.sampling import Sampling
+        from s3t.prediction.generation import Sampling
 
         stops = (stop,) if isinstance(stop, str) else tuple(stop)
         return Sampling(stop=stops, seed=secrets.randbelow(2**63) if seed is None else seed, **others)

@@ -19,21 +19,25 @@ import pyarrow as pa
 import torch
 
 from s3t.ledger import Snapshot
+from s3t.models.adapters import StageTensors, deserialize, serialize
 from s3t.models.assembly import assemble
-from s3t.models.encode import Encoder
+from s3t.models.blocks import Model
+from s3t.models.encoders import Encoder
 from s3t.models.language import LanguageEncoder
-from s3t.models.model import Model
 from s3t.models.source import check_unchanged, model_folder
-from s3t.models.tensors import StageTensors, deserialize, serialize
 from s3t.partition import Place
 from s3t.prediction.answers import Answers
-from s3t.prediction.choice import ENSEMBLES
-from s3t.prediction.generation import WritingSteps, positions_of, write_after
-from s3t.prediction.likelihood import Continuation, Likelihood, likelihoods_of
-from s3t.prediction.prototypes import prototype_logits
-from s3t.prediction.resident import Link, Resident
-from s3t.prediction.sampling import Sampling
-from s3t.prediction.windows import Windows
+from s3t.prediction.ensemble import AnyLink, Resident, Windows, ensemble_of
+from s3t.prediction.generation import (
+    Continuation,
+    Likelihood,
+    Sampling,
+    WritingSteps,
+    likelihoods_of,
+    positions_of,
+    write_after,
+)
+from s3t.prediction.prototypes import prototype_logits, slice_prototypes
 from s3t.progress import SILENT, Steps
 from s3t.recipe import Recipe
 from s3t.records.public import Public
@@ -42,7 +46,8 @@ from s3t.run.material import Material
 from s3t.stages import KeyInputs, Stage, by_kind, model_stages, stage_key, stage_seed
 from s3t.store import Artifact, Artifacts, Manifest, Parent, read_chain
 from s3t.tasks.aggregate import Scores
-from s3t.training import environment, exact_numerics, resolve_device, slice_prototypes, slow_precision, train_stage
+from s3t.training.numerics import environment, exact_numerics, resolve_device, slow_precision
+from s3t.training.stage import train_stage
 from s3t.training_events import UNHEARD, StageListener
 from s3t.waiting import warn_if_threads_spin
 
@@ -90,9 +95,8 @@ class Workshop:
             batch_size=recipe.prediction.batch_size,
             window_batches=recipe.task.inputs.window_batches,
         )
-        made = ENSEMBLES[recipe.method.options.trainable]
-        self.ensemble = made(self.model, self._windows, recipe, merged=True)
-        self._scoring = made(self.model, self._windows, recipe, merged=False)
+        self.ensemble = ensemble_of(self.model, self._windows, recipe, merged=True)
+        self._scoring = ensemble_of(self.model, self._windows, recipe, merged=False)
 
     @property
     def device(self) -> torch.device:
@@ -161,7 +165,7 @@ class Workshop:
         change its bits."""
         answers = Answers.of(self._recipe, tuple(self._labels))
         with exact_numerics(self.device, self._recipe.training):
-            chain = [self._scoring.prepared(block, tensors) for block, tensors in blocks]
+            chain: list[Any] = [self._scoring.prepared(block, tensors) for block, tensors in blocks]
         logits = self._scoring.logits([chain], rows)[0]
         return answers.score(logits, answers.target.expected(rows), self.counts(rows))
 
@@ -212,7 +216,7 @@ class Workshop:
     def chain(self, stage: Stage, snapshot: Snapshot) -> list[Any]:
         """The links of a live prefix, ready to answer; each artifact was checked against its manifest and parent."""
 
-        def prepared(artifact: Artifact) -> Link:
+        def prepared(artifact: Artifact) -> AnyLink:
             block = self._recipe.trained_block(len(artifact.manifest.prefix))
             with exact_numerics(self.device, self._recipe.training):  # and no thread has blocks on the model meanwhile
                 return self.ensemble.prepared(block, deserialize(artifact.content))

@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 
     from s3t.ledger import Snapshot
     from s3t.models.language import LanguageEncoder
-    from s3t.prediction.generation import Finish, Piece, Token, WritingSteps
-    from s3t.prediction.likelihood import Continuation, Likelihood
-    from s3t.prediction.sampling import Sampling
+    from s3t.prediction.generation import Continuation, Finish, Likelihood, Piece, Sampling, Token, WritingSteps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +134,7 @@ class Writer:
     def compared(self, data: Data, count: int, progress: Progress) -> tuple[int, dict[str, float]]:
         """(Generation, measures of the likeliest texts after the first records' prompts, against the records' own)."""
         recipe = self.answerer.parts.recipe
-        from s3t.prediction.sampling import Sampling
+        from s3t.prediction.generation import Sampling
 
         rows = ingest_labelled(data, recipe, labels=self.answerer.parts.description.labels).rows.slice(0, count)
         prompts, expected = self.encoder.exchanges(rows)

@@ -2,18 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import mmap
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from s3t.models.encode import Encoded, Encoder
-from s3t.models.passes import Batch, padded_states
+from s3t.disk import storage_errors
+from s3t.errors import StorageError
+from s3t.models.encoders import Encoded, Encoder
+from s3t.models.passes import Batch, Passes, pack_states, padded_states, token_counts
 from s3t.partition import Place
+from s3t.progress import Steps
 
-Vary = Callable[[Encoded, int, bytes], Encoded]
+
+def epoch_batches(count: int, *, batch_size: int, seed: int) -> list[list[int]]:
+    """Positions 0..count-1 in a seeded random order, cut into batches; one may be short."""
+    if batch_size < 1:
+        raise ValueError(f"batch_size is {batch_size}; it must be at least 1")
+    return cut(torch.randperm(count, generator=torch.Generator().manual_seed(seed)).tolist(), batch_size)
+
+
+def cut(order: list[int], size: int) -> list[list[int]]:
+    """Consecutive parts of a size; the last may be short."""
+    return [order[start : start + size] for start in range(0, len(order), size)]
+
+
+Augment = Callable[[Encoded, int, bytes], Encoded]
 
 Name = tuple[Place, int]
 """A slice, and the border of a block."""
@@ -35,7 +57,7 @@ class EncodedSlice:
     replayed: Sequence[int]
     """The records that later stages see again."""
     tokens: Sequence[bytes]
-    """Keyed hash of each record, the seed of its variations; empty where records do not vary."""
+    """Keyed hash of each record, the seed of its augmentation; empty where records are not augmented."""
 
     def of(self, numbers: Sequence[int]) -> list[Encoded]:
         """Records by number."""
@@ -63,8 +85,9 @@ class Examples:
     """The records of a prefix, slice after slice.
 
     Args:
-        states: of each slice, the states there; without them a pass starts at the inputs.
+        states: of each slice, the states at the border; without them a pass starts at the inputs.
         selected: of each slice, the records that are trained on; None: all.
+        augment: changes a record by the epoch's seed and the record's own token.
     """
 
     def __init__(
@@ -75,24 +98,18 @@ class Examples:
         border: int = 0,
         states: Sequence[SliceStates] | None = None,
         selected: Sequence[Sequence[int]] | None = None,
-        vary: Vary | None = None,
+        augment: Augment | None = None,
     ) -> None:
         self.border = border
         self._slices = slices
         self._encoder = encoder
         self._states = states
-        self._vary = vary
+        self._augment = augment
         if selected is None:
             selected = [range(len(part.records)) for part in slices]
         self._at = [(index, record) for index, records in enumerate(selected) for record in records]
-        self.lengths: list[int] | None = None
-        """Tokens of each record; None where all records are of one size."""
-        lengths = [part.lengths for part in slices]
-        if None not in lengths:
-            self.lengths = [(lengths[index] or ())[record] for index, record in self._at]
 
     def __len__(self) -> int:
-        """Records."""
         return len(self._at)
 
     def batch(self, numbers: Sequence[int], *, seed: int = 0) -> tuple[Batch, Tensor | None]:
@@ -100,7 +117,7 @@ class Examples:
         at = [self._at[number] for number in numbers]
         if self._states is None:
             return self._collated(at, seed), None
-        batch = self._encoder.stand_in(self._first, len(at)) or self._collated(at, seed)
+        batch = self._encoder.dummy(self._first, len(at)) or self._collated(at, seed)
         return batch, padded_states(batch, [self._states[index].of(record) for index, record in at])
 
     def targets(self, numbers: Sequence[int]) -> Tensor:
@@ -108,17 +125,181 @@ class Examples:
         return torch.cat([self._slices[index].targets[record] for index, record in map(self._at.__getitem__, numbers)])
 
     def count_answers(self, numbers: Sequence[int]) -> int:
-        """Number of targets of some records."""
         return sum(len(self._slices[index].targets[record]) for index, record in map(self._at.__getitem__, numbers))
 
     def _collated(self, at: Sequence[tuple[int, int]], seed: int) -> Batch:
-        parts, vary = self._slices, self._vary
-        if vary is None:
+        parts, augment = self._slices, self._augment
+        if augment is None:
             return self._encoder.collate([parts[index].records[record] for index, record in at])
-        varied = [vary(parts[index].records[record], seed, parts[index].tokens[record]) for index, record in at]
-        return self._encoder.collate(varied)
+        changed = [augment(parts[index].records[record], seed, parts[index].tokens[record]) for index, record in at]
+        return self._encoder.collate(changed)
 
     @cached_property
     def _first(self) -> Encoded:
         index, record = self._at[0]
         return self._slices[index].records[record]
+
+
+class _Held(NamedTuple):
+    digest: str
+    states: SliceStates
+    on_disk: bool
+
+    @property
+    def size(self) -> int:
+        return self.states.packed.nbytes
+
+
+class TrunkCache:
+    """The trunk's states of slices, each computed in batches of one slice alone: whatever has room, they are its own.
+
+    They end with the slice or the process. What exceeds the memory and was used least recently moves to the disk, in
+    files without a name, which the system takes back by itself, or goes. Safe to share among threads.
+    """
+
+    def __init__(self, *, memory: int, disk: int, folder: Path) -> None:
+        self._budgets = {False: memory, True: disk}
+        self._folder = folder
+        self._changing = threading.RLock()
+        self._held: dict[Name, _Held] = {}  # least recently used first
+
+    def find(self, place: Place, border: int, digest: str) -> SliceStates | None:
+        """Cached states of a slice with a digest; None if there are none."""
+        with self._changing:
+            entry = self._held.get((place, border))
+            if entry is None or entry.digest != digest:
+                return None
+            self._held[place, border] = self._held.pop((place, border))
+            return entry.states
+
+    def room(
+        self, tokens: int, like: Tensor, *, needed: Collection[Name], evict: bool = True
+    ) -> tuple[Tensor, bool] | None:
+        """Room for states that are about to be computed, and whether it is on the disk. What is needed may not go,
+        because the stage that is trained takes all of it at once. Without `evict`, free space alone; None if there is
+        none.
+        """
+        size = _size(tokens, like)
+        with self._changing:
+            for on_disk in (False, True):
+                is_free = self.used(on_disk=on_disk) + size <= self._budgets[on_disk]
+                if is_free or (evict and self._make_room(size, on_disk=on_disk, needed=needed)):
+                    return self._made(tokens, like, on_disk=on_disk), on_disk
+            needed_bytes = sum(entry.size for name, entry in self._held.items() if name in needed)
+        if not evict:
+            return None
+        raise StorageError(
+            f"the trunk cache has no room: this stage needs at least {_gib(needed_bytes + size)} at once, but "
+            f"training.cache_memory is {_gib(self._budgets[False])} and training.cache_disk "
+            f"{_gib(self._budgets[True])}. Raise one of them in the run's recipe.yaml (they change no bits), or make a "
+            "run with trunk_cache: false"
+        )
+
+    def put(self, name: Name, digest: str, states: SliceStates, *, on_disk: bool) -> None:
+        """Hold states in the room that was made for them."""
+        with self._changing:
+            self._held[name] = _Held(digest, states, on_disk)
+
+    def forget(self, places: Collection[Place]) -> None:
+        with self._changing:
+            self._held = {name: entry for name, entry in self._held.items() if name[0] not in places}
+
+    def keep(self, digests: Mapping[Place, str]) -> None:
+        """Let go of all but slices with these digests."""
+        with self._changing:
+            self._held = {name: entry for name, entry in self._held.items() if digests.get(name[0]) == entry.digest}
+
+    @property
+    def places(self) -> frozenset[Place]:
+        """Slices of which something is held."""
+        with self._changing:
+            return frozenset(place for place, _ in self._held)
+
+    def used(self, *, on_disk: bool) -> int:
+        """Bytes in memory, or on the disk."""
+        with self._changing:
+            return sum(entry.size for entry in self._held.values() if entry.on_disk is on_disk)
+
+    def _make_room(self, size: int, *, on_disk: bool, needed: Collection[Name]) -> bool:
+        """Move or evict what is not needed; True if there is room then."""
+        budget = self._budgets[on_disk]
+        others = [name for name, entry in self._held.items() if entry.on_disk is on_disk and name not in needed]
+        movable = sum(self._held[name].size for name in others)
+        if size > budget - self.used(on_disk=on_disk) + movable:
+            return False
+        for name in others:
+            if self.used(on_disk=on_disk) + size <= budget:
+                break
+            entry = self._held.pop(name)
+            if not on_disk and self._make_room(entry.size, on_disk=True, needed=needed):
+                mapped = self._made(len(entry.states.packed), entry.states.packed, on_disk=True)
+                states = replace(entry.states, packed=mapped.copy_(entry.states.packed))
+                self._held[name] = _Held(entry.digest, states, on_disk=True)
+        return True
+
+    def _made(self, tokens: int, like: Tensor, *, on_disk: bool) -> Tensor:
+        shape, size = (tokens, like.shape[-1]), _size(tokens, like)
+        if not on_disk or size == 0:
+            return torch.empty(shape, dtype=like.dtype)
+        with storage_errors("making room for the trunk cache"):
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self._folder) as file:
+                os.posix_fallocate(file.fileno(), 0, size)  # a full disk is noticed here; later it would kill us
+                mapped = mmap.mmap(file.fileno(), size)
+        return torch.frombuffer(mapped, dtype=like.dtype).reshape(shape)
+
+
+def fill_cache(
+    cache: TrunkCache,
+    passes: Passes,
+    contents: EncodedSlice,
+    encoder: Encoder,
+    *,
+    borders: Collection[int],
+    batch_size: int,
+    needed: Collection[Name],
+    steps: Steps,
+) -> dict[int, SliceStates]:
+    """Compute a slice's states at some borders in one go through its records, and hold them.
+
+    Borders that no stage needs now are left out where there is no free room; the others' states are returned. Passes go
+    through the bare base model, within `exact_numerics`. Steps hear of each pass, with 0 records of a stage.
+    """
+    order = sorted(range(len(contents.records)), key=contents.lengths.__getitem__) if contents.lengths else None
+    batches = cut(order or list(range(len(contents.records))), batch_size)
+    device = passes.device
+    rooms: dict[int, tuple[Tensor, bool]] | None = None
+    starts, lengths, row = [0] * len(contents.records), [0] * len(contents.records), 0
+    for numbers in batches:
+        batch = {name: tensor.to(device) for name, tensor in encoder.collate(contents.of(numbers)).items()}
+        with torch.no_grad():
+            by_border = passes.states(batch, borders)
+        packed = {border: pack_states(batch, states) for border, states in by_border.items()}
+        tokens = token_counts(batch, next(iter(by_border.values())))
+        if rooms is None:
+            total = sum(contents.lengths) if contents.lengths else tokens[0] * len(contents.records)
+            rooms = {}
+            for border in sorted(packed, key=lambda border: (contents.place, border) not in needed):
+                evict = (contents.place, border) in needed
+                found = cache.room(total, packed[border], needed=needed, evict=evict)
+                if found is not None:
+                    rooms[border] = found
+        for border, (room, _) in rooms.items():
+            room[row : row + len(packed[border])] = packed[border]
+        for record, count in zip(numbers, tokens, strict=True):
+            starts[record], lengths[record] = row, count
+            row += count
+        steps.advance(0)
+    states = {}
+    for border, (room, on_disk) in (rooms or {}).items():
+        states[border] = SliceStates(packed=room, starts=starts, lengths=lengths)
+        cache.put((contents.place, border), contents.digest, states[border], on_disk=on_disk)
+    return states
+
+
+def _size(tokens: int, like: Tensor) -> int:
+    return tokens * like.shape[-1] * like.element_size()
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.1f} GiB"

@@ -17,8 +17,8 @@ from importlib.metadata import version
 
 import torch
 
-from s3t.models.alone import ALONE
 from s3t.models.assembly import Abilities
+from s3t.models.base import ALONE
 from s3t.recipe import Training
 
 # Those whose version can change a tensor: arithmetic, adapters, tokenisation, decoding.
@@ -37,7 +37,6 @@ Environment = dict[str, str]
 
 
 def resolve_device(device: str) -> torch.device:
-    """The device that `auto` means here."""
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     return torch.device(device)
@@ -60,16 +59,15 @@ def resolved(training: Training, abilities: Abilities, *, cores: int) -> Trainin
     if attention == "auto":
         slow = device.type == "cpu" and precision == "bfloat16"
         attention = "sdpa" if abilities.sdpa and not slow else "eager"
-    cached = abilities.trunk if training.trunk_cache == "auto" else training.trunk_cache
-    bucketing = training.bucketing
-    if bucketing == "auto":
-        bucketing = "packed" if abilities.packing else "none"
-    last_layer = training.last_layer
-    if last_layer == "auto":
-        last_layer = "first-token" if abilities.first_token else "whole"
-    settled = {"precision": precision, "threads": threads, "attention": attention}
-    procedure = {"bucketing": bucketing, "trunk_cache": cached, "last_layer": last_layer}
-    return training.model_copy(update=settled | procedure)
+    return training.model_copy(
+        update={
+            "precision": precision,
+            "threads": threads,
+            "attention": attention,
+            "shortcuts": abilities.shortcuts if training.shortcuts == "auto" else training.shortcuts,
+            "trunk_cache": abilities.trunk if training.trunk_cache == "auto" else training.trunk_cache,
+        }
+    )
 
 
 def _has_bfloat16(device: torch.device) -> bool:
@@ -95,25 +93,13 @@ def _versions() -> Environment:
     return {name: version(name) for name in _PACKAGES}
 
 
-@cache
-def _version_of_unpacking() -> Environment:
-    return {"bitsandbytes": version("bitsandbytes")}
-
-
 def environment(device: torch.device, *, quantized: bool = False) -> Environment:
-    """Properties of this machine and its libraries that can change a stage's bits."""
     if device.type == "cuda":
         processor = f"{torch.cuda.get_device_name(device)}, CUDA {torch.version.cuda}"
     else:
         processor = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
-    return (
-        _versions()
-        | (_version_of_unpacking() if quantized else {})
-        | {
-            "device": device.type,
-            "processor": processor,
-        }
-    )
+    unpacking = {"bitsandbytes": version("bitsandbytes")} if quantized else {}
+    return _versions() | unpacking | {"device": device.type, "processor": processor}
 
 
 @contextmanager
@@ -122,9 +108,6 @@ def exact_numerics(device: torch.device, training: Training) -> Iterator[None]:
 
     These are settings of the process, so one stage, prediction or loading of a model at a time is within; other threads
     wait. They are put back afterwards (but for cuBLAS's workspace, which is read once).
-
-    Raises:
-        ValueError: an `auto` is left.
     """
     if training.precision == "auto" or training.threads == "auto":
         raise ValueError("precision and threads must be resolved before anything is computed")

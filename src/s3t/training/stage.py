@@ -19,17 +19,54 @@ from torch import Tensor, nn
 from transformers import get_scheduler
 
 from s3t.errors import TrainingError
-from s3t.models.model import BlockTensors, Model
-from s3t.models.packing import Packing, pack
-from s3t.models.passes import Passes
-from s3t.models.tensors import StageTensors
+from s3t.models.adapters import StageTensors
+from s3t.models.blocks import BlockTensors, Model
+from s3t.models.passes import HEAD_TOKENS, Batch, Packing, Passes, pack
 from s3t.recipe import Training
 from s3t.tasks import Target
-from s3t.training.batches import cut, epoch_batches
-from s3t.training.examples import Examples
-from s3t.training.learning import Ready, learn
+from s3t.training.examples import Examples, cut, epoch_batches
 from s3t.training.numerics import exact_numerics
 from s3t.training_events import UNHEARD, StageListener
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ready:
+    """Records of a pass, on the model's device."""
+
+    batch: Batch
+    states: Tensor | None
+    """Their states at the border where the pass starts; None: it starts at the inputs."""
+    targets: Tensor
+    packing: Packing | None
+
+
+def learn(passes: Passes, target: Target, ready: Ready, *, border: int, total: int, checkpointing: bool) -> Tensor:
+    """Add the gradients of a pass to those of its step, which has `total` answers; the sum of its answers' losses.
+
+    A language model's logits are never in memory whole. Some hundred tokens at a time pass the output layer, forward
+    and backward. The gradient of the last layer's states then goes through the layers at once.
+    """
+    answers = len(ready.targets)
+    start: dict[str, Any] = {"border": border, "states": ready.states, "packing": ready.packing}
+    if not target.over_vocabulary:
+        logits = passes.logits(ready.batch, **start, checkpointing=checkpointing)
+        loss = target.loss(logits, ready.targets)
+        (loss if answers == total else loss * (answers / total)).backward()  # type: ignore[no-untyped-call, unused-ignore]
+        return loss.detach() * answers
+    summed = torch.zeros((), device=ready.targets.device)
+    if not answers:
+        return summed  # the records were cut before the first token that is learned
+    reached = passes.reached(ready.batch, **start, checkpointing=checkpointing)
+    gradients = []
+    parts = zip(torch.split(reached.detach(), HEAD_TOKENS), torch.split(ready.targets, HEAD_TOKENS), strict=True)
+    for some, right in parts:
+        states = some.requires_grad_()
+        loss = target.loss(passes.over_vocabulary(states), right) * (len(right) / total)
+        (gradient,) = torch.autograd.grad(loss, states)
+        gradients.append(gradient)
+        summed += loss.detach() * total
+    reached.backward(torch.cat(gradients))  # type: ignore[no-untyped-call, unused-ignore]
+    return summed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,15 +88,12 @@ def train_stage(
     seed: Callable[[str], int],
     listener: StageListener = UNHEARD,
 ) -> TrainingResult:
-    """Train a block and the head.
+    """Train a block, 1 for the top one, and the head. The base model is restored at the end.
 
     Args:
-        model: the base model; restored at the end.
-        block: index of the trained block, 1 for the top block.
         frozen: trained blocks above, in the order of their training.
         start: initial block and head, from an earlier stage. Without it the block is drawn; the head is that of the
             last frozen block's stage, or drawn.
-        listener: hears of every step and epoch.
     """
     device = model.passes.device
     devices = [device] if device.type == "cuda" else []
@@ -73,8 +107,6 @@ def train_stage(
                 mount.load_block(block, start.block)
                 mount.load_head(start.head)
             parameters = mount.thaw()
-            if training.fused_lora:
-                mount.fuse()
             torch.manual_seed(seed("dropout"))
             groups = _groups(parameters, set(model.base.head_parameters().values()), training)
             steps = _fit(model.passes, groups, parameters, examples, target, training, seed, listener)
@@ -112,21 +144,22 @@ def _fit(
 ) -> int:
     count = len(examples)
     total = training.epochs * math.ceil(count / training.batch_size)
-    optimizer = torch.optim.AdamW(groups, fused=training.fused)
+    optimizer = torch.optim.AdamW(groups, fused=True)
     name = "constant_with_warmup" if training.schedule == "constant" else training.schedule
     # Rounded down: the first step of a warm-up has rate 0, and a stage of few steps would learn nothing.
     warmup = math.floor(training.warmup * total)
     scheduler = get_scheduler(name, optimizer, num_warmup_steps=warmup, num_training_steps=total)
     steps = 0
-    lengths = examples.lengths if training.bucketing == "length" else None
-    packed = training.bucketing == "packed" and examples.lengths is not None
+    packed = "packing" in training.shortcuts
     for epoch in range(training.epochs):
-        order = epoch_batches(count, batch_size=training.batch_size, seed=seed(f"batches {epoch}"), lengths=lengths)
-        vary = seed(f"augment {epoch}")
+        order = epoch_batches(count, batch_size=training.batch_size, seed=seed(f"batches {epoch}"))
+        augment = seed(f"augment {epoch}")
         summed = torch.zeros((), device=passes.device)  # read once an epoch: at every step a GPU would be waited for
         answers = 0
         passed = [cut(numbers, training.micro_batch or len(numbers)) for numbers in order]
-        ready = _on_device(examples, [part for parts in passed for part in parts], passes.device, vary, packed=packed)
+        ready = _on_device(
+            examples, [part for parts in passed for part in parts], passes.device, augment, packed=packed
+        )
         for numbers, parts in zip(order, passed, strict=True):
             total = examples.count_answers(numbers)
             for one in itertools.islice(ready, len(parts)):
@@ -176,6 +209,6 @@ def _on_device(
 def _moved(tensor: Tensor, device: torch.device) -> Tensor:
     if device.type != "cuda":
         return tensor.to(device)
-    if 0 in tensor.stride():  # stands in for another; to pin it would fill memory
+    if 0 in tensor.stride():  # a dummy; to pin it would fill memory
         return torch.zeros((), dtype=tensor.dtype, device=device).expand(tensor.shape)
     return tensor.pin_memory().to(device, non_blocking=True)

@@ -14,8 +14,7 @@ import pyarrow as pa
 from s3t.errors import EngineError, InputError, NoLiveShardError
 from s3t.ledger import Snapshot
 from s3t.ledger.work import Overtaken
-from s3t.models.encode import Encoder
-from s3t.models.encoders import encoder_for
+from s3t.models.encoders import Encoder, encoder_for
 from s3t.models.source import model_folder
 from s3t.prediction.answers import Answers
 from s3t.prediction.members import choose_members
