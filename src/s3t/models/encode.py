@@ -19,8 +19,8 @@ from s3t.models.control import ControlTokens
 from s3t.models.source import LOCAL
 from s3t.recipe import Image, Text
 from s3t.records.images import decoded
+from s3t.tasks.targets import WORDS
 from s3t.tasks.task import ANSWERED
-from s3t.tasks.token_classification import WORDS
 from s3t.wording import counted
 
 Encoded = Mapping[str, Any]
