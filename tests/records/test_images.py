@@ -12,8 +12,7 @@ from PIL import Image, ImageFile
 from s3t.errors import DataError
 from s3t.records import images
 from s3t.records.images import as_png, decoded, image_bytes
-from s3t.records.positions import Positions
-from s3t.records.problems import Problems
+from s3t.records.reading import Positions, Problems
 from testing import tiny
 
 IMAGE = [[(row * column) % 251 for column in range(32)] for row in range(32)]

@@ -22,7 +22,7 @@ from s3t.errors import DataError, RecipeError
 from s3t.models.control import ControlTokens
 from s3t.models.encode import TRIAL_TEXTS, Cut, Encoded, load_tokenizer
 from s3t.recipe import Language, Recipe
-from s3t.records.chats import ASSISTANT
+from s3t.records.features import ASSISTANT
 from s3t.tasks.task import ANSWERED
 from s3t.wording import counted
 

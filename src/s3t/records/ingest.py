@@ -1,7 +1,7 @@
 """Ingestion of a table into records: checked against the recipe, in our columns and plain types.
 
 Records have the columns `record` (id), `subject` (or null), `label`, and the features: `text` (and `text_pair`), or
-`image` (encoded bytes). Messages name a record by its line or row (`positions.py`). Nothing is fitted on the data but
+`image` (encoded bytes). Messages name a record by its line or row. Nothing is fitted on the data but
 the label set of `labels: infer`, which is why that one is a gap (docs/guarantees.md).
 """
 
@@ -16,35 +16,29 @@ import pyarrow as pa
 
 from s3t.errors import DataError
 from s3t.recipe import Recipe
-from s3t.records.checks import NAME_IS, Checks, check_columns
-from s3t.records.column_types import may_be_names
+from s3t.records.checks import Checks, check_columns
 from s3t.records.columns import column_values
 from s3t.records.features import read_features, read_prompts
 from s3t.records.inputs import Inputs, inputs_as_data
-from s3t.records.names import text_of
-from s3t.records.positions import Positions
-from s3t.records.problems import Problems
-from s3t.records.reading import Data, Table, format_of, read_data, read_windows
+from s3t.records.reading import Data, Positions, Problems, Table, read_data, read_windows
+from s3t.records.requests import text_of
 from s3t.records.splitting import Split
 from s3t.tasks import Kind
 
 
 @dataclass(frozen=True, kw_only=True)
 class Records:
-    """Checked records.
-
-    Attributes:
-        rows: our columns (see the module).
-        labels: the label set, declared or inferred; empty for regression.
-        among: for each row, the slices of its shard that its group is spread over; None without groups. The group
-            itself is not kept: the slice implies it.
-        positions: position of each row in the data, for messages.
-    """
+    """Checked records."""
 
     rows: pa.Table
+    """Our columns (see the module)."""
     labels: tuple[str, ...]
+    """The label set, declared or inferred; empty for regression."""
     among: Sequence[tuple[int, ...]] | None
+    """For each row, the slices of its shard that its group is spread over; None without groups. The group itself is not
+    kept: the slice implies it."""
     positions: Positions
+    """Position of each row in the data, for messages."""
 
 
 def ingest(data: Data, recipe: Recipe) -> Records:
@@ -116,39 +110,31 @@ def ingest_windows(
     """Inputs from a file, or an open pipe of CSV or JSON lines, `size` at a time; each window is checked when it is
     asked for. The format is csv, jsonl or parquet; None: as the file's suffix says.
     """
-    source = Path(source) if isinstance(source, str) else source
-    for table in read_windows(source, columns=_kinds(recipe), size=size, form=format_of(source, form)):
+    for table in read_windows(source, columns=_kinds(recipe), size=size, form=form):
         yield _checked_inputs(table, recipe)
 
 
 def _checked_inputs(table: Table, recipe: Recipe, *, roles: Collection[str] | None = None) -> IngestedInputs:
     """Inputs of all roles that the task has; or prompts, of one."""
-    columns = recipe.columns
-    problems = Problems(table.positions)
+    columns, problems = recipe.columns, Problems(table.positions)
     problems.begin(table.first)
-    needed = {
-        name: f"columns.{role}"
-        for role, names in columns.named().items()
-        if role in (roles or recipe.task.inputs.roles)
-        for name in names
-    }
+    wanted = roles or recipe.task.inputs.roles
+    named = columns.named().items()
+    needed = {name: f"columns.{role}" for role, names in named if role in wanted for name in names}
     check_columns(table.rows.column_names, needed, problems, of_a_run=True)
     features = (
         read_features(table, recipe, problems) if roles is None else read_prompts(table, recipe, problems, *roles)
     )
-    ids = column_values(table, columns.id, may_be_names, NAME_IS, problems)
-    if problems.sentences():
+    ids = column_values(table, columns.id, "name", problems)
+    if problems:
         raise DataError(table.where, problems.sentences())
-    told_back = None if ids is None else [text_of(value) or "" for value in ids]
-    return IngestedInputs(pa.table(features), told_back, table.positions.numbers(table.first, table.rows.num_rows))
+    given = None if ids is None else [text_of(value) or "" for value in ids]
+    places = table.positions.numbers(range(table.first, table.first + table.rows.num_rows))
+    return IngestedInputs(pa.table(features), given, places)
 
 
 def record_ids(data: Data, recipe: Recipe) -> list[str]:
-    """The id of every row, as `init` would give it: what `delete` needs where the data has no id column.
-
-    Raises:
-        DataError: as `ingest`.
-    """
+    """The id of every row, as `init` would give it: what `delete` needs where the data has no id column."""
     ids: list[str] = ingest(data, recipe).rows["record"].to_pylist()
     return ids
 

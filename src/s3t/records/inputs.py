@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -16,9 +16,7 @@ from s3t.errors import DataError
 from s3t.recipe import Recipe
 from s3t.recipe.template import is_template
 from s3t.records.images import as_png
-from s3t.records.imported import is_of
-from s3t.records.reading import FORMATS, Data
-from s3t.tasks import Kind
+from s3t.records.reading import FORMATS, Data, is_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,31 +38,43 @@ def inputs_as_data(inputs: Inputs, recipe: Recipe, *, roles: Collection[str] | N
     """
     if isinstance(inputs, str):
         if Path(inputs).suffix.lower() not in FORMATS:
-            problem = "are one string, which names no data file; pass a file, or the text in a list"
-            raise DataError(_WHERE, problem)
+            raise DataError(_WHERE, "are one string, which names no data file; pass a file, or the text in a list")
         return inputs
     if isinstance(inputs, Image.Image | bytes):
         raise DataError(_WHERE, "are one image; pass it in a list")
     if isinstance(inputs, Mapping):
         columns = {str(name): _items(column) for name, column in inputs.items()}
-        single = [name for name, column in columns.items() if not isinstance(column, list)]
-        if single:
+        if single := [name for name, column in columns.items() if not isinstance(column, list)]:
             names = ", ".join(map(repr, single))
             raise DataError(_WHERE, f"are a mapping whose {names} is no list; give a list a column, or a list of rows")
         return _table(columns)
     items = _items(inputs)
     if not isinstance(items, list):
         return inputs
+    named, kind = recipe.columns.named(), "language" if roles is not None else recipe.task.inputs.kind
+    needed = list(dict.fromkeys(name for role in roles or recipe.task.inputs.roles for name in named.get(role, ())))
     if not items:
         if recipe.task.inputs.has_tokens and not is_template(recipe.columns.text or ""):
-            return _table({name: [] for name in _feature_columns(recipe)})
+            return _table({name: [] for name in needed})
         raise DataError(_WHERE, "are an empty list; pass at least one row")
     if all(isinstance(item, Mapping) for item in items):
         present = dict.fromkeys(column for row in items for column in row)
         return _table({column: [row.get(column) for row in items] for column in present})
-    if roles is not None:
-        return _table(_prompts(items, recipe, roles))
-    return _table(_FROM_ITEMS[recipe.task.inputs.kind](items, recipe))
+    if kind == "image":
+        return _table({needed[0]: _encoded(items)})
+    if kind == "text":
+        return _table(_texts(items, recipe, needed))
+    if kind == "words":
+        items = [list(item) if isinstance(item, list | tuple | np.ndarray) else item for item in items]
+        fits = recipe.columns.delimiter is not None or all(isinstance(item, list) for item in items)
+    else:
+        fits = len(needed) == 1 and all(isinstance(item, str | list | None) for item in items)
+    if not fits:
+        what = "neither lists of words nor rows" if kind == "words" else "no rows"
+        raise DataError(_WHERE, f"are {what}; the recipe's inputs have {', '.join(needed)}")
+    if kind == "language":
+        items = [json.dumps(item) if isinstance(item, list) else item for item in items]
+    return _table({needed[0]: items})
 
 
 def _items(inputs: Any) -> Any:
@@ -79,82 +89,43 @@ def _items(inputs: Any) -> Any:
     return inputs
 
 
-def _images(items: list[Any], recipe: Recipe) -> dict[str, list[Any]]:
-    (name,) = _feature_columns(recipe)
+def _texts(items: list[Any], recipe: Recipe, names: list[str]) -> dict[str, list[Any]]:
+    columns, needed = recipe.columns, ", ".join(names)
+    if is_template(columns.text or "") or is_template(columns.text_pair or ""):
+        raise DataError(
+            _WHERE, f"are no rows, and the recipe puts texts together from {needed}; pass rows that have them"
+        )
+    if columns.text_pair is None and all(isinstance(item, str | None) for item in items):
+        return {names[0]: items}
+    if columns.text_pair is not None and all(isinstance(item, tuple | list) and len(item) == 2 for item in items):
+        return {name: [item[place] for item in items] for place, name in enumerate(names)}
+    noun = "texts" if columns.text_pair is None else "pairs of texts"
+    raise DataError(_WHERE, f"are neither {noun} nor rows; the recipe's inputs have {needed}")
+
+
+def _encoded(items: list[Any]) -> list[Any]:
+    """Images in memory as PNG files of their pictures; bytes and paths as they are."""
     encoded, problems = [], []
     for row, item in enumerate(items):
         try:
-            encoded.append(_as_encoded(item))
+            if isinstance(item, np.ndarray):
+                item = _image(item)
+            encoded.append(as_png(item) if isinstance(item, Image.Image) else item)
         except DataError as error:
             problems.append(f"row {row}: the image {error.problems[0]}")
     if problems:
         raise DataError(_WHERE, problems)
-    return {name: encoded}
+    return encoded
 
 
-def _texts(items: list[Any], recipe: Recipe) -> dict[str, list[Any]]:
-    columns = recipe.columns
-    texts = all(isinstance(item, str | None) for item in items)
-    pairs = all(isinstance(item, tuple | list) and len(item) == 2 for item in items)
-    needed = _feature_columns(recipe)
-    if is_template(columns.text or "") or is_template(columns.text_pair or ""):
-        names = ", ".join(needed)
-        raise DataError(
-            _WHERE, f"are no rows, and the recipe puts texts together from {names}; pass rows that have them"
+def _image(pixels: NDArray[Any]) -> Image.Image:
+    channels = 1 if pixels.ndim == 2 else pixels.shape[-1]
+    if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3) or channels not in (1, 3, 4) or 0 in pixels.shape:
+        problem = (
+            f"is an array of {pixels.dtype} and shape {pixels.shape}; give uint8, height x width, or x 3 or 4 channels"
         )
-    if columns.text_pair is None and texts:
-        return {needed[0]: items}
-    if columns.text_pair is not None and pairs:
-        return {name: [item[place] for item in items] for place, name in enumerate(needed)}
-    noun = "texts" if columns.text_pair is None else "pairs of texts"
-    raise DataError(_WHERE, f"are neither {noun} nor rows; the recipe's inputs have {', '.join(needed)}")
-
-
-def _words(items: list[Any], recipe: Recipe) -> dict[str, list[Any]]:
-    (name,) = _feature_columns(recipe)
-    lists = [list(item) if isinstance(item, list | tuple | np.ndarray) else item for item in items]
-    if all(isinstance(item, list) for item in lists) or recipe.columns.delimiter is not None:
-        return {name: lists}
-    raise DataError(_WHERE, f"are neither lists of words nor rows; the recipe's inputs have {name}")
-
-
-def _language(items: list[Any], recipe: Recipe) -> dict[str, list[Any]]:
-    return _prompts(items, recipe, recipe.task.inputs.roles)
-
-
-def _prompts(items: list[Any], recipe: Recipe, roles: Collection[str]) -> dict[str, list[Any]]:
-    named = recipe.columns.named()
-    names = list(dict.fromkeys(name for role in roles for name in named.get(role, ())))
-    if len(names) == 1 and all(isinstance(item, str | list | None) for item in items):
-        return {names[0]: [json.dumps(item) if isinstance(item, list) else item for item in items]}
-    raise DataError(_WHERE, f"are no rows; the recipe's inputs have {', '.join(names)}")
-
-
-_FROM_ITEMS: Mapping[Kind, Callable[[list[Any], Recipe], dict[str, list[Any]]]] = {
-    "text": _texts,
-    "words": _words,
-    "image": _images,
-    "language": _language,
-}
-"""Reader of inputs without column names, by the task's kind of inputs."""
-
-
-def _feature_columns(recipe: Recipe) -> list[str]:
-    named = recipe.columns.named()
-    return [name for role in recipe.task.inputs.roles for name in named.get(role, ())]
-
-
-def _as_encoded(item: Any) -> Any:
-    """An image in memory as a PNG file of its picture; bytes and paths as they are."""
-    if isinstance(item, np.ndarray):
-        channels = 1 if item.ndim == 2 else item.shape[-1]
-        if item.dtype != np.uint8 or item.ndim not in (2, 3) or channels not in (1, 3, 4) or 0 in item.shape:
-            problem = (
-                f"is an array of {item.dtype} and shape {item.shape}; give uint8, height x width, or x 3 or 4 channels"
-            )
-            raise DataError("the image", problem)
-        item = Image.fromarray(item[..., 0] if item.ndim == 3 and channels == 1 else item)
-    return as_png(item) if isinstance(item, Image.Image) else item
+        raise DataError("the image", problem)
+    return Image.fromarray(pixels[..., 0] if pixels.ndim == 3 and channels == 1 else pixels)
 
 
 def _table(columns: Mapping[str, Sequence[Any]]) -> pa.Table:

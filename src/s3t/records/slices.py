@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING
 from s3t.blobs import Blobs
 from s3t.errors import IntegrityError
 from s3t.partition import Place, Secret
-from s3t.records.canonical import canonical_bytes, contents
-from s3t.records.cells import Cells
+from s3t.records.rows import Cells, canonical_bytes, contents
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -16,10 +16,10 @@ from s3t.extras import how_to_install
 from s3t.progress import SILENT, Progress, telling
 from s3t.recipe import Recipe, recipe_from
 from s3t.recipe.loading import to_yaml
-from s3t.records.canonical import contents
 from s3t.records.ingest import Records, ingest
-from s3t.records.names import normal_form
 from s3t.records.public import features_of, public_digest
+from s3t.records.requests import normal_form
+from s3t.records.rows import contents
 from s3t.run import Run
 from s3t.tuning.space import Choice, with_values
 from s3t.wording import counted
