@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -81,19 +81,17 @@ class Checks:
     """The checks of records, window by window.
 
     Args:
-        table: the first window.
         fixed: the label set of a run, which cannot change any more; None: the recipe's.
     """
 
-    def __init__(
-        self, recipe: Recipe, table: Table, *, with_owners: bool, fixed: tuple[str, ...] | None = None
-    ) -> None:
-        self._recipe, self._where, self._fixed = recipe, table.where, fixed
+    labels: tuple[str, ...] = ()
+    """The label set, once all windows were looked at."""
+
+    def __init__(self, recipe: Recipe, *, with_owners: bool = True, fixed: tuple[str, ...] | None = None) -> None:
+        self._recipe, self._fixed = recipe, fixed
         self._columns = recipe.columns.model_copy(update={} if with_owners else {"id": None, "subject": None})
         self._group = group = recipe.partition.group if with_owners else None
-        self._problems, self._column_problems = Problems(table.positions), Problems(table.positions)
-        self._names: list[str] = list(table.rows.column_names)
-        self._rows = 0
+        self._names: list[str] = []
         self._ids = DuplicateFinder()
         self._first_rows: dict[str, int] = {}
         """First row of each label, for `labels: infer`."""
@@ -107,21 +105,28 @@ class Checks:
         if group is not None:
             self._fields.setdefault(group.column, "partition.group.column")
 
-    def window(self, table: Table) -> CheckedRows | None:
+    def checked(self, tables: Iterable[Table]) -> Iterator[CheckedRows]:
+        """The records of each window, while there is no problem; those of all windows are told at their end."""
+        table, rows = None, 0
+        for table in tables:
+            rows += table.rows.num_rows
+            if (records := self._window(table)) is not None:
+                yield records
+        if table is not None:
+            self.labels = self._finish(table, rows)
+
+    def _window(self, table: Table) -> CheckedRows | None:
         """The records of the next window; None if there are problems in it, or were in an earlier one."""
-        problems = self._problems
-        problems.begin(table.first)
         table = self._with_known_columns(table)
-        self._rows += table.rows.num_rows
-        features = read_features(table, self._recipe, problems)
+        features = read_features(table, self._recipe)
         labels = self._labels(table)
         if self._recipe.task.inputs.in_words and labels is not None:
-            self._check_counts(features["text"], labels)
+            self._check_counts(table, features["text"], labels)
         given = self._subjects(table)
         subjects = converted((subject and normal_form(subject) for subject in Cells(given)), pa.string())
         ids = self._declared_ids(table)
         groups = self._groups(table, labels, subjects)
-        if problems or self._missing():
+        if table.problems or self._missing():
             return None
         if ids is None:
             # Of the subject as it is given, not in its normal form, so that `s3t ids` gives the ids of older runs, too.
@@ -134,11 +139,11 @@ class Checks:
         among = None if groups is None or self._group is None else among_of(groups, self._group)
         return CheckedRows(pa.table(arrays | features), among)
 
-    def finish(self) -> tuple[str, ...]:
-        """The label set, once all windows were looked at."""
-        problems, target = self._problems, self._recipe.task.target
+    def _finish(self, last: Table, rows: int) -> tuple[str, ...]:
+        """The label set, if nothing is wrong with the rows together."""
+        problems, target, of_columns = last.problems, self._recipe.task.target, Problems(last.positions)
         problems.begin(0)
-        check_columns(self._names, self._fields, self._column_problems, of_a_run=self._fixed is not None)
+        check_columns(self._names, self._fields, of_columns, of_a_run=self._fixed is not None)
         for row, first in zip(*map(np.ndarray.tolist, self._ids.repeated()), strict=True):
             problems.add_row(
                 row,
@@ -155,12 +160,12 @@ class Checks:
                 problems.add_row(self._first_rows[other], f"{what} {_differs_unseen(like)}")
         if self._groups_of_subjects is not None:
             self._groups_of_subjects.check(problems)
-        if self._rows == 0:
+        if rows == 0:
             problems.add("holds no records")
         if self._groups_of_ids is not None and not problems:
             self._groups_of_ids.check(problems)
-        if found := self._column_problems.sentences() + problems.sentences():
-            raise DataError(self._where, found)
+        if found := of_columns.sentences() + problems.sentences():
+            raise DataError(last.where, found)
         if not target.has_labels:
             return ()
         return tuple(sorted(self._first_rows)) if declared is None else declared
@@ -176,14 +181,13 @@ class Checks:
 
     def _with_known_columns(self, table: Table) -> Table:
         """The window with every wanted column that earlier ones had: JSON lines may leave out what is empty."""
-        present = table.rows.column_names
-        for name in present:
-            if name not in self._names:
-                self._names.append(name)
-                if name in self._fields and self._needs(name):
-                    row = self._problems.named(0)
-                    self._problems.add(f"column {name!r} is missing before {row}; give every record one")
-        rows = table.rows
+        rows, present = table.rows, table.rows.column_names
+        new = [name for name in present if name not in self._names]
+        for name in new if table.first else ():
+            if name in self._fields and self._needs(name):
+                row = table.problems.named(0)
+                table.problems.add(f"column {name!r} is missing before {row}; give every record one")
+        self._names += new
         for name in self._fields:
             if name in self._names and name not in present:
                 rows = rows.append_column(name, pa.nulls(rows.num_rows))
@@ -191,7 +195,7 @@ class Checks:
 
     def _declared_ids(self, table: Table) -> pa.ChunkedArray | None:
         """The ids of a window's rows; the finder of duplicates takes in those that may be ids."""
-        values = column_values(table, self._columns.id, "name", self._problems)
+        values = column_values(table, self._columns.id, "name")
         if values is None:
             return None
 
@@ -201,21 +205,17 @@ class Checks:
                 raise CellError("is empty; give every record one")
             return normal_form(name)
 
-        ids = parsed(values, record_id, pa.string(), self._problems, what=f"the id (column {self._columns.id!r})")
+        ids = parsed(table, values, record_id, pa.string(), what=f"the id (column {self._columns.id!r})")
         self._ids.add(Cells(ids))
         return ids
 
     def _subjects(self, table: Table) -> pa.ChunkedArray:
         """Subjects as they are given; null where there is none."""
         name = self._columns.subject
-        values = column_values(table, name, "name", self._problems)
-        return parsed(
-            itertools.repeat(None, table.rows.num_rows) if values is None else values,
-            name_in,
-            pa.string(),
-            self._problems,
-            what=f"the subject (column {name!r})",
-        )
+        values: Iterable[Any] | None = column_values(table, name, "name")
+        if values is None:
+            values = itertools.repeat(None, table.rows.num_rows)
+        return parsed(table, values, name_in, pa.string(), what=f"the subject (column {name!r})")
 
     def _declared(self) -> tuple[str, ...] | None:
         """The label set of the run or the recipe; None if it is the data's."""
@@ -224,7 +224,7 @@ class Checks:
 
     def _labels(self, table: Table) -> pa.ChunkedArray | None:
         """The labels of a window's rows; None if the task reads none."""
-        recipe, problems = self._recipe, self._problems
+        recipe = self._recipe
         target, name, declared = recipe.task.target, recipe.columns.label, self._declared()
         if target.column is None:
             return None
@@ -238,8 +238,8 @@ class Checks:
                 raise CellError(f"does not hold {target.wanted}; correct or drop the row")
             return label
 
-        values = column_values(table, name, target.column, problems)
-        labels = parsed(values, label, _LABELS[target.column], problems, what=f"column {name!r}")
+        values = column_values(table, name, target.column)
+        labels = parsed(table, values, label, _LABELS[target.column], what=f"column {name!r}")
         if not target.has_labels:
             return labels
         known, what = set(declared or ()), f"the label (column {name!r})"
@@ -250,7 +250,7 @@ class Checks:
                 for one in found:
                     self._first_rows.setdefault(one, table.first + row)
             elif stray := set(found) - known:
-                problems.add_row(row, f"{what} {self._stray(keys.issuperset(map(comparison_key, stray)))}")
+                table.problems.add_row(row, f"{what} {self._stray(keys.issuperset(map(comparison_key, stray)))}")
         return labels
 
     def _stray(self, looks_declared: bool) -> str:
@@ -259,26 +259,26 @@ class Checks:
         whose = "declared labels; declare it" if self._fixed is None else "run's labels, fixed at init; drop the row"
         return f"is outside the {whose} or correct the row"
 
-    def _check_counts(self, texts: pa.ChunkedArray, labels: pa.ChunkedArray) -> None:
+    def _check_counts(self, table: Table, texts: pa.ChunkedArray, labels: pa.ChunkedArray) -> None:
         """Check that every row has as many tags as words."""
         for row, (words, tags) in enumerate(zip(Cells(texts), Cells(labels), strict=False)):
             if words is None or tags is None:
                 continue
             if len(words) != len(tags):
                 columns = f"columns {self._columns.text!r} and {self._columns.label!r}"
-                self._problems.add_row(row, f"{columns} hold lists of different lengths; give each word one tag")
+                table.problems.add_row(row, f"{columns} hold lists of different lengths; give each word one tag")
 
     def _groups(
         self, table: Table, labels: pa.ChunkedArray | None, subjects: pa.ChunkedArray
     ) -> list[str | None] | None:
         """The group of each row, None where it is a problem; if it is the label, by the label's name in the recipe."""
-        group, problems = self._group, self._problems
+        group = self._group
         if group is None:
             return None
         if labels is not None and group.column == self._columns.label:
             cells: Cells | None = Cells(labels)
         else:
-            cells = column_values(table, group.column, "category", problems)
+            cells = column_values(table, group.column, "category")
         names = list(map(name_of, cells or ()))
         keys = {comparison_key(name) for name in group.slices}
         for row, name in enumerate(names):
@@ -289,7 +289,7 @@ class Checks:
                 problem = "is empty; give every record one"
             elif comparison_key(name) in keys:
                 problem = _differs_unseen("a declared one")
-            problems.add_row(row, f"the group (column {group.column!r}) {problem}")
+            table.problems.add_row(row, f"the group (column {group.column!r}) {problem}")
         groups = [name if name in group.slices else None for name in names]
         if self._groups_of_subjects is not None:
             self._groups_of_subjects.add(Cells(subjects), groups)

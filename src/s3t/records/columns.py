@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from s3t.records.reading import Problems, Table
+from s3t.records.reading import Table
 from s3t.records.requests import CellError
 from s3t.records.rows import WINDOW_ROWS, Cells
 from s3t.tasks import Kind
@@ -66,19 +66,19 @@ def type_problem(kind: pa.DataType, wanted: Kind) -> str | None:
     return None if content in fitting else f"holds {content}; {expected}, so convert the column"
 
 
-def column_values(table: Table, name: str | None, kind: Kind, problems: Problems) -> Cells | None:
+def column_values(table: Table, name: str | None, kind: Kind) -> Cells | None:
     """A column's values; None if it is not there, or not there once, or its type does not fit, which is a problem."""
     if name is None or table.rows.column_names.count(name) != 1:
         return None
     column = table.rows[name]
     if (problem := type_problem(column.type, kind)) is not None:
-        problems.add(f"column {name!r} {problem}")
+        table.problems.add(f"column {name!r} {problem}")
         return None
     return Cells(column)
 
 
 def parsed(
-    cells: Iterable[Any] | None, parse: Callable[[Any], Any], kind: pa.DataType, problems: Problems, *, what: str
+    table: Table, cells: Iterable[Any] | None, parse: Callable[[Any], Any], kind: pa.DataType, *, what: str
 ) -> pa.ChunkedArray:
     """What is made of each cell. Where `parse` raises `CellError`, the row has a problem, and null in the column."""
 
@@ -87,7 +87,7 @@ def parsed(
             try:
                 yield parse(cell)
             except CellError as error:
-                problems.add_row(row, f"{what} {error}")
+                table.problems.add_row(row, f"{what} {error}")
                 yield None
 
     return converted(values(), kind)

@@ -19,36 +19,29 @@ from s3t.tasks import Kind
 
 ASSISTANT = "assistant"
 """The role whose turns a language model learns to write."""
-_FILL = "every record needs text: fill or drop the row"
+_TEXT = pa.string()
 
 
-def read_features(table: Table, recipe: Recipe, problems: Problems) -> dict[str, pa.ChunkedArray]:
-    """Feature columns by role, as stored in records; adds to `problems`."""
+def read_features(table: Table, recipe: Recipe) -> dict[str, pa.ChunkedArray]:
+    """Feature columns by role, as stored in records."""
     inputs, columns = recipe.task.inputs, recipe.columns.model_dump()
     given = [role for role in inputs.roles if columns[role] is not None]
-    return {role: _FEATURES[inputs.column_kind(role)](table, columns[role], recipe, problems) for role in given}
+    return {role: _feature(table, columns[role], inputs.column_kind(role), recipe) for role in given}
 
 
-def read_prompts(table: Table, recipe: Recipe, problems: Problems, role: str) -> dict[str, pa.ChunkedArray]:
-    """The column of prompts by its role; adds to `problems`. A chat ends before the assistant's turn."""
+def read_prompts(table: Table, recipe: Recipe, role: str) -> dict[str, pa.ChunkedArray]:
+    """The column of prompts by its role. A chat ends before the assistant's turn."""
     name = getattr(recipe.columns, role)
-    if role == "messages":
-        return {role: _column(table, name, "messages", _question, pa.string(), problems)}
-    return {role: _texts(table, name, recipe, problems)}
+    return {role: _column(table, name, "messages", _question) if role == "messages" else _texts(table, name)}
 
 
-def _column(
-    table: Table, name: str, kind: Kind, parse: Callable[[Any], Any], made: pa.DataType, problems: Problems
-) -> pa.ChunkedArray:
-    return parsed(column_values(table, name, kind, problems), parse, made, problems, what=f"column {name!r}")
-
-
-def _images(table: Table, name: str, _recipe: Recipe, problems: Problems) -> pa.ChunkedArray:
-    return image_bytes(column_values(table, name, "image", problems) or (), name, table.folder, problems)
-
-
-def _words(table: Table, name: str, recipe: Recipe, problems: Problems) -> pa.ChunkedArray:
-    """Lists of words."""
+def _feature(table: Table, name: Any, kind: Kind, recipe: Recipe) -> pa.ChunkedArray:
+    if kind == "image":
+        return image_bytes(table, name)
+    if kind == "messages":
+        return _column(table, name, kind, chat_of)
+    if kind == "text":
+        return _texts(table, name)
 
     def words(cell: Any) -> list[str]:
         words = values_of(cell, recipe.columns.delimiter)
@@ -58,27 +51,30 @@ def _words(table: Table, name: str, recipe: Recipe, problems: Problems) -> pa.Ch
             )
         return words
 
-    return _column(table, name, "words", words, pa.list_(pa.string()), problems)
+    return _column(table, name, kind, words, pa.list_(pa.string()))
 
 
-def _texts(table: Table, text: str | list[str], _recipe: Recipe, problems: Problems) -> pa.ChunkedArray:
+def _column(
+    table: Table, name: str, kind: Kind, parse: Callable[[Any], Any], made: pa.DataType = _TEXT
+) -> pa.ChunkedArray:
+    return parsed(table, column_values(table, name, kind), parse, made, what=f"column {name!r}")
+
+
+def _texts(table: Table, text: str | list[str]) -> pa.ChunkedArray:
     """The text of each row: a column's, a template's, or the first of several templates whose columns are filled."""
     if isinstance(text, str) and not is_template(text):
-        return _column(table, text, "text", _text, pa.string(), problems)
-    templates = [text] if isinstance(text, str) else text
-    wanted = {template: template_columns(template) for template in templates}
+        return _column(table, text, "text", _text)
+    wanted = {template: template_columns(template) for template in ([text] if isinstance(text, str) else text)}
     names = list(dict.fromkeys(name for columns in wanted.values() for name in columns))
-    parts: list[Iterable[Any]] = []
-    for name in names:
-        values = column_values(table, name, "text", problems) or ()
-        if isinstance(text, str):  # every part is needed
-            parsed(values, _text, pa.string(), problems, what=f"column {name!r}")
-        parts.append(values)
+    parts = [column_values(table, name, "text") for name in names]
+    if isinstance(text, str):  # every part is needed
+        for name, cells in zip(names, parts, strict=True):
+            parsed(table, cells, _text, _TEXT, what=f"column {name!r}")
     # A column that is missing, which is a problem by now, has no rows.
-    rows = (dict(zip(names, row, strict=True)) for row in zip(*parts, strict=False))
+    rows = (dict(zip(names, row, strict=True)) for row in zip(*(cells or () for cells in parts), strict=False))
     if isinstance(text, str):
-        return converted((None if None in row.values() else filled(text, row) for row in rows), pa.string())
-    return converted(_first_filled(wanted, rows, problems), pa.string())
+        return converted((None if None in row.values() else filled(text, row) for row in rows), _TEXT)
+    return converted(_first_filled(wanted, rows, table.problems), _TEXT)
 
 
 def _first_filled(
@@ -97,21 +93,8 @@ def _first_filled(
 
 def _text(cell: str | None) -> str:
     if cell is None or not cell.strip():
-        raise CellError(f"is empty or blank; {_FILL}")
+        raise CellError("is empty or blank; every record needs text: fill or drop the row")
     return cell
-
-
-def _chats(table: Table, name: str, _recipe: Recipe, problems: Problems) -> pa.ChunkedArray:
-    return _column(table, name, "messages", chat_of, pa.string(), problems)
-
-
-_FEATURES: Mapping[Kind, Callable[[Table, Any, Recipe, Problems], pa.ChunkedArray]] = {
-    "text": _texts,
-    "words": _words,
-    "image": _images,
-    "messages": _chats,
-}
-"""Reader of a feature's columns, by kind."""
 
 
 def chat_of(cell: Any) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import threading
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,8 @@ from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
 from s3t.disk import open_regular
 from s3t.errors import DataError
-from s3t.records.columns import parsed
-from s3t.records.reading import Problems
+from s3t.records.columns import column_values, parsed
+from s3t.records.reading import Table
 from s3t.records.requests import CellError
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
@@ -41,18 +41,19 @@ _settings_of_pillow = threading.Lock()
 """Filters of warnings, and whether half an image will do, are settings of the whole process."""
 
 
-def image_bytes(cells: Iterable[Any], name: str, folder: Path, problems: Problems) -> pa.ChunkedArray:
+def image_bytes(table: Table, name: str) -> pa.ChunkedArray:
     """The encoded images of a column's cells, once each has been seen to decode.
 
-    A cell holds bytes, a path from `folder`, or a mapping with `bytes` or `path`. Of one that is no image, neither
-    path nor bytes are quoted.
+    A cell holds bytes, a path from the table's folder, or a mapping with `bytes` or `path`. Of one that is no image,
+    neither path nor bytes are quoted.
     """
+    cells = column_values(table, name, "image")
     with _settings_of_pillow, warnings.catch_warnings():
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         tolerant, ImageFile.LOAD_TRUNCATED_IMAGES = ImageFile.LOAD_TRUNCATED_IMAGES, False
         try:
             what = f"the image (column {name!r})"
-            return parsed(cells, lambda cell: _encoded(cell, folder), pa.binary(), problems, what=what)
+            return parsed(table, cells, lambda cell: _encoded(cell, table.folder), pa.binary(), what=what)
         finally:
             ImageFile.LOAD_TRUNCATED_IMAGES = tolerant
 

@@ -153,8 +153,10 @@ class Table:
     """The folder that relative image paths start from."""
     positions: Positions
     """Position of each row in the data, for messages."""
-    first: int = 0
+    first: int
     """Number of the first row among all of the data, where this is a window of it."""
+    problems: Problems
+    """Problems that are found in this window, and were in earlier ones."""
 
 
 def format_of(source: Path | BinaryIO, given: str | None) -> Format:
@@ -208,14 +210,15 @@ def read_windows(
         windows = (
             rows.slice(start, min(size, rows.num_rows - start)) for start in range(0, max(rows.num_rows, 1), size)
         )
-    first, problems, unreadable = 0, Problems(positions), tuple[str, ...]()
+    first, problems, of_rows, unreadable = 0, Problems(positions), Problems(positions), tuple[str, ...]()
     try:
         for window in windows:
             problems.begin(first)
             table = window if isinstance(window, pa.Table) else _json_table(window, columns, problems)
             _check_decodable(table, columns, problems)
             if not problems:
-                yield Table(rows=table, where=where, folder=folder, positions=positions, first=first)
+                of_rows.begin(first)
+                yield Table(rows=table, where=where, folder=folder, positions=positions, first=first, problems=of_rows)
             elif hasattr(data, "read"):  # a pipe may never come to an end
                 break
             first += len(window)

@@ -24,7 +24,7 @@ from pydantic import (
 from s3t.partition import Place
 from s3t.recipe import Recipe
 from s3t.records.images import FORMATS
-from s3t.records.inputs import Inputs
+from s3t.records.ingest import Inputs
 from s3t.run.approvals import MOST_REASON
 from s3t.serve.problems import Refused, wrong_input
 from s3t.serve.settings import Settings
