@@ -17,7 +17,7 @@ from s3t.disk import is_folder, open_regular, reading_problem
 from s3t.errors import RecipeError
 from s3t.recipe import parts
 from s3t.recipe.schema import Recipe
-from s3t.wording import closest
+from s3t.wording import closest, problem_lines
 
 MOST_BYTES = 10**7
 MOST_NODES = 10**6
@@ -253,12 +253,11 @@ def _left_out(detail: Any) -> tuple[int | str, ...]:
 
 
 def _sentences(detail: Any) -> list[str]:
-    """One of pydantic's errors in our words: field, problem, remedy; the lines of a `ValueError` are problems each."""
+    """One of pydantic's errors in our words: field, problem, remedy."""
     field = ".".join(map(str, _field(detail)))
     if detail["type"] == "extra_forbidden":
         return [f"{field}: no such field{_meant(_field(detail)) or '; see docs/recipe.md for the names'}"]
-    lines = detail["msg"].removeprefix("Value error, ").splitlines()
-    return [f"{field}: {line}" if field else line for line in lines]
+    return problem_lines(field, detail["msg"])
 
 
 def _meant(wrong: tuple[int | str, ...]) -> str:

@@ -70,8 +70,6 @@ class OneGroupEach:
 
 
 class CheckedRows(NamedTuple):
-    """A window of records without a problem."""
-
     rows: pa.Table
     among: list[tuple[int, ...]] | None
     """See `Records.among`."""
@@ -141,9 +139,9 @@ class Checks:
 
     def _finish(self, last: Table, rows: int) -> tuple[str, ...]:
         """The label set, if nothing is wrong with the rows together."""
-        problems, target, of_columns = last.problems, self._recipe.task.target, Problems(last.positions)
+        problems, target = last.problems, self._recipe.task.target
         problems.begin(0)
-        check_columns(self._names, self._fields, of_columns, of_a_run=self._fixed is not None)
+        check_columns(self._names, self._fields, problems, of_a_run=self._fixed is not None)
         for row, first in zip(*map(np.ndarray.tolist, self._ids.repeated()), strict=True):
             problems.add_row(
                 row,
@@ -164,8 +162,8 @@ class Checks:
             problems.add("holds no records")
         if self._groups_of_ids is not None and not problems:
             self._groups_of_ids.check(problems)
-        if found := of_columns.sentences() + problems.sentences():
-            raise DataError(last.where, found)
+        if problems:
+            raise DataError(last.where, problems.sentences())
         if not target.has_labels:
             return ()
         return tuple(sorted(self._first_rows)) if declared is None else declared
@@ -242,22 +240,22 @@ class Checks:
         labels = parsed(table, values, label, _LABELS[target.column], what=f"column {name!r}")
         if not target.has_labels:
             return labels
-        known, what = set(declared or ()), f"the label (column {name!r})"
+        known = set(declared or ())
         keys = {comparison_key(value) for value in (*known, *(recipe.label_names or ()))}
+        other, whose = "a declared one", "declared labels; declare it"
+        if self._fixed is not None:
+            other, whose = "the run's", "run's labels, fixed at init; drop the row"
         for row, given in enumerate(Cells(labels)):
             found = () if given is None else target.labels_in(given)
             if declared is None:
                 for one in found:
                     self._first_rows.setdefault(one, table.first + row)
             elif stray := set(found) - known:
-                table.problems.add_row(row, f"{what} {self._stray(keys.issuperset(map(comparison_key, stray)))}")
+                problem = f"is outside the {whose} or correct the row"
+                if keys.issuperset(map(comparison_key, stray)):
+                    problem = _differs_unseen(other)
+                table.problems.add_row(row, f"the label (column {name!r}) {problem}")
         return labels
-
-    def _stray(self, looks_declared: bool) -> str:
-        if looks_declared:
-            return _differs_unseen("a declared one" if self._fixed is None else "the run's")
-        whose = "declared labels; declare it" if self._fixed is None else "run's labels, fixed at init; drop the row"
-        return f"is outside the {whose} or correct the row"
 
     def _check_counts(self, table: Table, texts: pa.ChunkedArray, labels: pa.ChunkedArray) -> None:
         """Check that every row has as many tags as words."""
