@@ -132,7 +132,6 @@ class Auditor:
 
 
 def table_problems(contents: Contents) -> Iterator[str]:
-    """Tables with rows that are not as they were written."""
     for table, count in sorted(contents.wrong.items()):
         rows = "a row" if count == 1 else f"{count} rows"
         yield f"the ledger's table `{table}` has {rows} that changed outside of s3t; run `s3t reconcile RUN`"

@@ -47,7 +47,6 @@ class ExportDescription:
     """Bits of the base model's weights under which the adapter was trained."""
 
     def files(self) -> dict[str, bytes]:
-        """Content by file name."""
         document = {"format": FORMAT} | asdict(self)
         return {
             DESCRIPTION: (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode(),

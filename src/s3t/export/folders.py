@@ -35,7 +35,6 @@ class File(NamedTuple):
     sha256: str
 
     def is_at(self, path: Path) -> bool:
-        """True if a file has this content."""
         try:
             found = path.lstat()
             regular = stat.S_ISREG(found.st_mode) and not path.parent.is_symlink()
@@ -65,7 +64,6 @@ def part_folder(output: Path, mark: str) -> Path:
 
 
 def is_being_written(mark: str, *, announced_at: float) -> bool:
-    """True if the process that announced an export may still be writing it."""
     machine, process, _ = mark.rsplit("-", 2)
     if machine != this_machine():
         return not was_before(machine) and announced_at > time.time() - _FORGOTTEN_SECONDS
@@ -75,13 +73,11 @@ def is_being_written(mark: str, *, announced_at: float) -> bool:
 
 
 def digest_of(path: Path) -> str:
-    """SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def files_in(folder: Path) -> tuple[File, ...]:
-    """Every file of an export, by name."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     return tuple(File(path.relative_to(folder).as_posix(), path.stat().st_size, digest_of(path)) for path in paths)
 

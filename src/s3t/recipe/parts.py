@@ -63,7 +63,6 @@ def _method_name(value: Any) -> Any:
 
 
 def _by_name(value: Any) -> Any:
-    """A mapping with the groups' names as text."""
     if not isinstance(value, Mapping):
         return value
     refuse_untyped(value, "groups")
@@ -94,7 +93,6 @@ class Group(Part):
     """Probability that a given record of each group is deleted. Only the ratios count."""
 
     def among(self, name: str) -> tuple[int, ...]:
-        """The slices of a group, in the order of their numbers."""
         return tuple(sorted(self.slices[name]))
 
     def prior(self) -> tuple[float, ...]:
@@ -176,7 +174,6 @@ class Method(Part):
     then `adapter` has no effect."""
 
     def made(self) -> methods.Method:
-        """The method of this name, with these options."""
         return method_named(self.name, Options(**self.model_dump(exclude={"name"})))
 
 
@@ -504,7 +501,6 @@ class AsNeeded(Part):
             )
 
     def made(self) -> forests.AsNeeded:
-        """The policy."""
         return forests.AsNeeded(depth=self.depth, spares=self.spares, spare_depth=self.spare_depth)
 
 

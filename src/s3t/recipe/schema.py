@@ -166,7 +166,6 @@ def _method(value: Any, read: Callable[[Any], parts.Method]) -> Method:
 
 
 def _ledger_url(value: str) -> str:
-    """A URL that may be written down."""
     try:
         url = urlsplit(value)
         _ = url.port
@@ -414,7 +413,6 @@ class Recipe(Part):
 
     @property
     def budget(self) -> int:
-        """B, given or by default."""
         if self.sequences.budget is not None:
             return self.sequences.budget
         if self.method.one_order:

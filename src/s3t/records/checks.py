@@ -258,7 +258,6 @@ class Checks:
         return labels
 
     def _check_counts(self, table: Table, texts: pa.ChunkedArray, labels: pa.ChunkedArray) -> None:
-        """Check that every row has as many tags as words."""
         for row, (words, tags) in enumerate(zip(Cells(texts), Cells(labels), strict=False)):
             if words is None or tags is None:
                 continue
@@ -295,7 +294,6 @@ class Checks:
 
 
 def _differs_unseen(other: str) -> str:
-    """The problem of a name that looks like another one."""
     return f"differs from {other} in blanks or Unicode form alone; write both alike"
 
 

@@ -110,7 +110,6 @@ def chat_of(cell: Any) -> str:
 
 
 def _question(cell: Any) -> str:
-    """A chat that an assistant is to answer."""
     messages = _messages(cell)
     if messages[-1]["role"] == ASSISTANT:
         raise CellError("ends with the assistant's turn; end with the one that it is to answer")

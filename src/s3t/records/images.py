@@ -59,7 +59,6 @@ def image_bytes(table: Table, name: str) -> pa.ChunkedArray:
 
 
 def _encoded(cell: Any, folder: Path) -> bytes:
-    """The bytes that a cell holds or names."""
     if isinstance(cell, dict):
         cell = cell.get("bytes") or cell.get("path")
     if isinstance(cell, str):
@@ -151,7 +150,6 @@ def _pixel_problem(image: Image.Image) -> str | None:
 
 
 def _tags(image: Image.Image) -> Mapping[int, Any]:
-    """Tags of a TIFF file."""
     tags: Mapping[int, Any] = getattr(image, "tag_v2", {})
     return tags
 

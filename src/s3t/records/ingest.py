@@ -60,7 +60,6 @@ class Records:
 
 
 def ingest(data: Data, recipe: Recipe) -> Records:
-    """Records to train on, all in memory."""
     return _whole(data, recipe, Checks(recipe))
 
 
@@ -111,7 +110,6 @@ class IngestedInputs(NamedTuple):
 
 
 def ingest_inputs(inputs: Inputs, recipe: Recipe) -> IngestedInputs:
-    """Inputs to predict, checked."""
     return _checked_inputs(read_data(_as_data(inputs, recipe), columns=_kinds(recipe)), recipe)
 
 
@@ -147,7 +145,6 @@ def _checked_inputs(table: Table, recipe: Recipe, *, role: str | None = None) ->
 
 
 def _kinds(recipe: Recipe) -> dict[str, Kind]:
-    """Kind of each column that is read."""
     kinds: dict[str, Kind | None] = {"id": "name", "subject": "name", "label": recipe.task.target.column}
     kinds |= {role: recipe.task.inputs.column_kind(role) for role in recipe.task.inputs.roles}
     named = recipe.columns.named().items()

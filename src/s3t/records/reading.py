@@ -87,7 +87,6 @@ class Positions:
             self._numbers.append(number)
 
     def numbers(self, records: Iterable[int]) -> list[int]:
-        """Lines or row numbers of some records."""
         places = ((record, bisect_right(self._records, record) - 1) for record in records)
         return [self._numbers[at] + record - self._records[at] for record, at in places]
 
@@ -131,7 +130,6 @@ class Problems:
         self._rows.setdefault(problem, []).append(self._first + row)
 
     def named(self, row: int) -> str:
-        """Name of a record, for messages about another one."""
         return self._positions.named([self._first + row])
 
     def __bool__(self) -> bool:
@@ -245,7 +243,6 @@ def read_rows(source: Path | BinaryIO, form: Format, *, size: int) -> Iterator[t
 
 
 def named(source: Path | BinaryIO) -> str:
-    """Name of a source, for messages."""
     return str(source) if isinstance(source, Path) else "standard input"
 
 
@@ -384,7 +381,6 @@ def _windows(
 
 
 def _state(file: BinaryIO) -> tuple[int, int]:
-    """Length of a file, and time of its last change."""
     state = os.fstat(file.fileno())
     return state.st_size, state.st_mtime_ns
 

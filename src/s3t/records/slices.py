@@ -67,7 +67,6 @@ class Slices:
         return digest
 
     def read(self, place: Place, digest: str) -> pa.Table:
-        """The rows of a version."""
         from s3t.records.tables import UNREADABLE, table_in
 
         try:
@@ -118,7 +117,6 @@ class Slices:
         self.blobs.erase([version_name(place, digest) for place, digest in versions])
 
     def where(self, place: Place, digest: str) -> str:
-        """A version, for messages."""
         return f"{self.run}/slices/{version_name(place, digest)}"
 
     def _unreadable(self, place: Place, digest: str, error: BaseException) -> IntegrityError:
@@ -149,7 +147,6 @@ def without_records(rows: pa.Table, tokens: Collection[bytes], secret: Secret) -
 
 
 def count_copies(rows: pa.Table) -> Mapping[tuple[str, str | None], int]:
-    """Rows by (record id, subject)."""
     return Counter(zip(rows["record"].to_pylist(), rows["subject"].to_pylist(), strict=True))
 
 

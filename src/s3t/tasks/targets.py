@@ -193,7 +193,6 @@ class MultiLabel(Target):
         return torch.from_numpy(_indicators(self.expected(rows), labels).astype(np.float32))[:, None]
 
     def loss(self, logits_UC: Tensor, targets_U: Tensor) -> Tensor:
-        """Binary cross-entropy, the mean over labels."""
         from torch.nn.functional import binary_cross_entropy_with_logits
 
         return binary_cross_entropy_with_logits(logits_UC.float(), targets_U)
@@ -254,7 +253,6 @@ class Regression(Target):
     has_labels: bool = False
 
     def parsed(self, cell: Any, label_of: Callable[[Any], str | None]) -> float | None:
-        """The cell's number, if it is finite."""
         if isinstance(cell, bool) or not isinstance(cell, str | int | float | Decimal):
             return None
         try:
@@ -348,7 +346,6 @@ class TokenClassification(Target):
         return float(metrics.get("f1", metrics["accuracy"]))
 
     def report(self, answers: Sequence[Any], expected: Sequence[Any], labels: Sequence[str]) -> Report:
-        """Measures of each type of entity."""
         return entity_report(answers, expected) if _name_entities(labels) else (), None
 
 

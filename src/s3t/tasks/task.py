@@ -63,7 +63,6 @@ class Inputs:
         return next(form[0] for form in self.forms if given >= set(form))
 
     def column_kind(self, role: str) -> Kind:
-        """Kind of the column that a role names."""
         if self.kind != "language":
             return self.kind
         return "messages" if role == "messages" else "text"
@@ -120,7 +119,6 @@ class Target(ABC):
         """
 
     def expected(self, rows: pa.Table) -> list[Any]:
-        """The right answer to each record."""
         return list(rows["label"].to_pylist())
 
     def labels_in(self, label: Any) -> Sequence[str]:

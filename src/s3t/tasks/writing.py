@@ -10,7 +10,6 @@ from s3t.extras import how_to_install
 
 
 def rouge_scorer() -> Any:
-    """A scorer of ROUGE-L, stemmed."""
     try:
         from rouge_score.rouge_scorer import RougeScorer
     except ImportError:

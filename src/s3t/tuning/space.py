@@ -35,7 +35,6 @@ class Choice:
     """All values; or the lowest and the highest. If both are whole numbers, so are the values between."""
 
     def drawn(self, trial: Any) -> Any:
-        """The value that Optuna suggests in a trial."""
         if self.kind == "one of":
             return trial.suggest_categorical(self.field, self.values)
         low, high = self.values

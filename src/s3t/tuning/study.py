@@ -66,8 +66,6 @@ SALT = "tune"
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """A recipe that was tried."""
-
     number: int
     values: Mapping[str, Any]
     """Values of the fields that vary."""
@@ -91,15 +89,12 @@ class Tuning:
 
     @property
     def recipe(self) -> dict[str, Any]:
-        """Recipe of the best trial."""
         return with_values(self.fields, self.best.values)
 
     def to_yaml(self) -> str:
-        """The recipe, as `s3t init` takes it."""
         return to_yaml(self.recipe, allow_unicode=True)
 
     def to_json(self) -> dict[str, Any]:
-        """The document of `s3t tune --json`."""
         return {
             "best": self.best.number,
             "score": self.best.score,
