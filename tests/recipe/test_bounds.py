@@ -10,8 +10,7 @@ import pytest
 
 import s3t
 from s3t.recipe import Recipe, recipe_from
-from s3t.recipe.part import only_numbers
-from s3t.recipe.parts import Part
+from s3t.recipe.parts import Part, only_numbers
 from testing import tiny
 from tests.cli.typed import problems, program
 from tests.recipe.test_recipe import content, problems_of

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from string import Formatter
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
@@ -25,7 +26,6 @@ from s3t.errors import SettingError
 from s3t.methods import METHODS, Declared, Method, method_named
 from s3t.recipe import parts
 from s3t.recipe.labels import alike, name_of, refuse_untyped
-from s3t.recipe.part import Part
 from s3t.recipe.parts import (
     DEFAULT_THRESHOLD,
     Adapter,
@@ -33,19 +33,66 @@ from s3t.recipe.parts import (
     Deletion,
     Image,
     Language,
+    Part,
     Partition,
     Prediction,
     Sequences,
     Text,
     Training,
 )
-from s3t.recipe.template import is_template, template_columns, templates
 from s3t.sequences import Setting, prior_rows, selector_problem
 from s3t.sequences.full import MAX_FULL_SLICES
 from s3t.tasks import TASKS, Task, task_named
 
 _TEXTS = ("text", "text_pair", "prompt", "completion")
 """Roles that may be templates."""
+
+
+def template_columns(text: str) -> tuple[str, ...]:
+    """The columns that a text is put together from: `{sentence1} What does {word} mean?`.
+
+    A text without braces is the name of one column. Braces that belong to the text are doubled.
+
+    >>> template_columns("question"), template_columns("{passage} {question}")
+    (('question',), ('passage', 'question'))
+    """
+    if not is_template(text):
+        return (text,)
+    try:
+        parts = list(Formatter().parse(text))
+    except ValueError as error:
+        raise ValueError(f"{text!r} is no template ({error}); double a brace that belongs to the text") from None
+    names = []
+    for _, name, form, conversion in parts:
+        if name is None:
+            continue
+        if not name.strip() or form or conversion or set(name) & set(".[]"):
+            raise ValueError(f"{text!r} is no template: between braces there is the name of a column and nothing else")
+        names.append(name)
+    if not names:
+        raise ValueError(f"{text!r} is a template without a column; name one between braces")
+    return tuple(dict.fromkeys(names))
+
+
+def templates(text: str | list[str] | None) -> tuple[str, ...]:
+    """The templates of a field that takes one or several; none where it is left out."""
+    return () if text is None else (text,) if isinstance(text, str) else tuple(text)
+
+
+def is_template(text: str) -> bool:
+    """True if a text is a template rather than the name of a column."""
+    return "{" in text or "}" in text
+
+
+def filled(text: str, values: Mapping[str, str]) -> str:
+    """A template with its columns' values in place.
+
+    >>> filled("{premise} What was the {question}?", {"premise": "It rained.", "question": "effect"})
+    'It rained. What was the effect?'
+    """
+    return "".join(
+        literal + (values[name] if name is not None else "") for literal, name, _, _ in Formatter().parse(text)
+    )
 
 
 class Columns(Part):
@@ -413,6 +460,7 @@ class Recipe(Part):
 
     @property
     def budget(self) -> int:
+        """B, given or by default."""
         if self.sequences.budget is not None:
             return self.sequences.budget
         if self.method.one_order:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from s3t.json_text import JsonError, read_json
 from s3t.recipe import Recipe
-from s3t.recipe.template import filled, is_template, template_columns
+from s3t.recipe.schema import filled, is_template, template_columns
 from s3t.records.columns import column_values, converted, parsed, values_of
 from s3t.records.images import image_bytes
 from s3t.records.reading import Problems, Table

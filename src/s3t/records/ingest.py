@@ -20,7 +20,7 @@ from PIL import Image
 
 from s3t.errors import DataError
 from s3t.recipe import Recipe
-from s3t.recipe.template import is_template
+from s3t.recipe.schema import is_template
 from s3t.records.checks import Checks, check_columns
 from s3t.records.columns import column_values
 from s3t.records.features import read_features, read_prompts

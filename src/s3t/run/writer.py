@@ -18,7 +18,7 @@ from s3t.records.reading import Data
 from s3t.run.answerer import Answerer, State, Watched, member_of, uses_of
 from s3t.run.pending import PendingTexts
 from s3t.stages import Stage
-from s3t.tasks.writing import rouge_scorer, text_metrics
+from s3t.tasks.targets import rouge_scorer, text_metrics
 from s3t.wording import counted
 
 if TYPE_CHECKING:

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from s3t.errors import InputError
+from s3t.extras import how_to_install
 from s3t.tasks.aggregate import Scores, Weights, aggregate, choose, mean, sigmoid
 from s3t.tasks.task import ANSWERED, Inputs, Kind, Report, Target, Task
 
@@ -466,6 +468,30 @@ class CausalLanguage(Target):
 
     def score(self, metrics: Mapping[str, Any]) -> float:
         return -math.inf if metrics["loss"] is None else -float(metrics["loss"])
+
+
+def rouge_scorer() -> Any:
+    """A scorer of ROUGE-L (Lin 2004), stemmed."""
+    try:
+        from rouge_score.rouge_scorer import RougeScorer
+    except ImportError:
+        problem = (
+            f"texts are compared by rouge-score, which is not installed; install it with: {how_to_install('texts')}"
+        )
+        raise InputError("evaluate", problem) from None
+    return RougeScorer(["rougeL"], use_stemmer=True)
+
+
+def text_metrics(written: Sequence[str], expected: Sequence[str]) -> dict[str, float]:
+    """Means over texts: share that are equal but for white space at their ends; F1 and recall of ROUGE-L, stemmed."""
+    scorer = rouge_scorer()
+    scores = [scorer.score(right, text)["rougeL"] for text, right in zip(written, expected, strict=True)]
+    equal = [text.strip() == right.strip() for text, right in zip(written, expected, strict=True)]
+    return {
+        "exact_match": sum(equal) / len(equal),
+        "rouge_l": sum(score.fmeasure for score in scores) / len(scores),
+        "rouge_l_recall": sum(score.recall for score in scores) / len(scores),
+    }
 
 
 def indices_of(names: Iterable[str | None], labels: Sequence[str]) -> list[int]:
