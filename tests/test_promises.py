@@ -12,8 +12,7 @@ import yaml
 
 import s3t
 from s3t.recipe import Recipe, recipe_from
-from s3t.recipe.descriptions import descriptions_of
-from s3t.recipe.parts import Method
+from s3t.recipe.parts import Method, descriptions_of
 from tests.deletion.places import PLACES
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -20,7 +20,7 @@ from experiments.tofu.measures import (
     truth_ratio,
 )
 from experiments.tofu.records import Records, prompts
-from s3t.tasks.writing import text_metrics
+from s3t.tasks.targets import text_metrics
 
 
 class Judge:

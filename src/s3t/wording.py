@@ -39,6 +39,16 @@ def duration(seconds: float) -> str:
     return " ".join(parts[:2])
 
 
+def problem_lines(field: str, message: str) -> list[str]:
+    """The problems in one of pydantic's errors, each with its field; a `ValueError` may hold several, one a line.
+
+    >>> problem_lines("labels", "Value error, one is empty")
+    ['labels: one is empty']
+    """
+    lines = message.removeprefix("Value error, ").splitlines()
+    return [f"{field}: {line}" if field else line for line in lines]
+
+
 def closest(name: str, names: Iterable[str]) -> str | None:
     """The name that is most like the one given; None where none is.
 

@@ -23,7 +23,7 @@ from pydantic import (
 
 from s3t.recipe import Recipe
 from s3t.records.images import FORMATS
-from s3t.records.inputs import Inputs
+from s3t.records.ingest import Inputs
 from s3t.run.approvals import MOST_REASON
 from s3t_server.problems import Refused, wrong_input
 from s3t_server.settings import Settings

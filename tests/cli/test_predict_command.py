@@ -24,7 +24,7 @@ def small_windows(monkeypatch):
     """Windows of 8 inputs: two batches of 4. A run of its own is needed: the batch is the recipe's."""
     task = TASKS["text-classification"]
     small = replace(task, inputs=replace(task.inputs, window_batches=2))
-    monkeypatch.setattr("s3t.tasks.choice.TASKS", {task.name: small})
+    monkeypatch.setattr("s3t.tasks.targets.TASKS", {task.name: small})
 
 
 @pytest.fixture(scope="module")

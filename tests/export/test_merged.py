@@ -8,7 +8,7 @@ from transformers.pytorch_utils import Conv1D
 
 import s3t
 from s3t.export.merged import _as_transformers_has_them
-from s3t.tasks.classification import Classification
+from s3t.tasks.targets import Classification
 from testing import tiny
 from tests.export.loaded import assert_equal_logits, load
 from tests.models.kinds import LLAMA, TEXT, model_of_kind

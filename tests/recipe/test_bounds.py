@@ -10,8 +10,7 @@ import pytest
 
 import s3t
 from s3t.recipe import Recipe, recipe_from
-from s3t.recipe.numbers import only_numbers
-from s3t.recipe.parts import Part
+from s3t.recipe.parts import Part, only_numbers
 from testing import tiny
 from tests.cli.typed import problems, program
 from tests.recipe.test_recipe import content, problems_of
@@ -48,8 +47,11 @@ def most_of(field):
 
 FIELDS = dict(number_fields(Recipe))
 MOST = {name: most for name, field in FIELDS.items() if (most := most_of(field)) is not None}
-ELSEWHERE = {"sequences.budget", "sequences.values", "sequences.prior", "adapter.dropout", "prediction.threshold"}
-"""Bounded by the number of slices and of orders, or below 1."""
+ELSEWHERE = {
+    *("sequences.budget", "sequences.values", "sequences.prior", "adapter.dropout", "prediction.threshold"),
+    *("partition.group.slices", "partition.group.deletion"),
+}
+"""Bounded by the number of slices and of orders, or below 1, or only compared with each other."""
 CHAINS = ("depth", "spares", "spare_depth")
 OF_FORESTS = {f"deletion.repair.{name}" for name in (*CHAINS, "level.mean_depth", "level.after_deletion")}
 """They need their policy, and are bounded by the number of slices."""

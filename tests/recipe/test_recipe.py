@@ -10,9 +10,8 @@ import yaml
 
 from s3t import Recipe, RecipeError, load_recipe
 from s3t.recipe import BelowDepth, Group, Training, recipe_from
-from s3t.recipe.descriptions import descriptions_of
 from s3t.recipe.loading import parse_yaml, to_yaml
-from s3t.recipe.parts import REFUSED_INITS
+from s3t.recipe.parts import REFUSED_INITS, descriptions_of
 
 ISSUE_EXAMPLE = """\
 task: text-classification

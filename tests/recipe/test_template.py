@@ -5,7 +5,7 @@ import pytest
 
 import s3t
 from s3t.recipe import recipe_from
-from s3t.recipe.template import filled, template_columns
+from s3t.recipe.schema import filled, template_columns
 from s3t.records.ingest import ingest, ingest_inputs
 from testing import tiny
 

@@ -6,22 +6,23 @@ import struct
 import zlib
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from PIL import Image, ImageFile
 
 from s3t.errors import DataError
 from s3t.records import images
 from s3t.records.images import as_png, decoded, image_bytes
-from s3t.records.positions import Positions
-from s3t.records.problems import Problems
+from s3t.records.reading import Positions, Problems, Table
 from testing import tiny
 
 IMAGE = [[(row * column) % 251 for column in range(32)] for row in range(32)]
 
 
 def problems_of(cell, folder):
-    problems = Problems(Positions("row"))
-    image_bytes([cell], "image", folder, problems)
+    positions = Positions("row")
+    rows, problems = pa.table({"image": pa.array([cell])}), Problems(positions)
+    image_bytes(Table(rows=rows, where="", folder=folder, positions=positions, first=0, problems=problems), "image")
     return problems.sentences()
 
 

@@ -16,7 +16,7 @@ from s3t import DataError, record_ids
 from s3t.recipe import recipe_from
 from s3t.records.ingest import ingest, ingest_inputs, ingest_labelled
 from s3t.tasks import TASKS
-from s3t.tasks.classification import Classification
+from s3t.tasks.targets import Classification
 from testing import tiny
 
 

@@ -15,8 +15,7 @@ import pytest
 from s3t import DataError, InputError
 from s3t.recipe import recipe_from
 from s3t.records.ingest import ingest, ingest_inputs
-from s3t.records.request_files import read_requests
-from s3t.records.requests import requested
+from s3t.records.requests import read_requests, requested
 
 COMPOSED = "Zoë Ångström"
 DECOMPOSED = unicodedata.normalize("NFD", COMPOSED)

@@ -10,7 +10,7 @@ import pytest
 
 from s3t.errors import DataError
 from s3t.records.reading import read_data, read_windows
-from s3t.records.request_files import read_requests
+from s3t.records.requests import read_requests
 
 ROWS = [
     {"id": "007", "text": 'where is, my\n"card"?', "label": "a"},

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from s3t.errors import DataError
 from s3t.ledger.filling import WaitingRecords, record_rows
 from s3t.partition import place_of
-from s3t.records import cells, columns, splitting
-from s3t.records.cells import Cells
+from s3t.records import columns, splitting
+from s3t.records import rows as rows_module
 from s3t.records.ingest import ingest
-from s3t.records.repeats import Names, count_distinct, short_digest
+from s3t.records.rows import Cells, DuplicateFinder, count_distinct, short_digest
 from s3t.records.slices import copies_in_order, count_copies
 from s3t.records.splitting import Split
 from s3t.records.tables import rows_at
@@ -31,7 +31,7 @@ SIZES = {"shards": 2, "slices": 3}
 @pytest.fixture(params=[1, 2, 3])
 def narrow(request, monkeypatch):
     """Windows of few rows."""
-    for module in (cells, columns):
+    for module in (rows_module, columns):
         monkeypatch.setattr(module, "WINDOW_ROWS", request.param)
 
 
@@ -77,7 +77,7 @@ def test_distinct_contents_are_counted(contents):
 
 @given(st.lists(st.sampled_from([None, "a", "b", "c", "d"])), st.integers(0, 20))
 def test_repeated_names_are_told_with_the_first_row_of_each(rows, cut):
-    names = Names()
+    names = DuplicateFinder()
     names.add(rows[:cut])
     names.add(rows[cut:])
     pairs = [(row, rows.index(name)) for row, name in enumerate(rows) if name is not None and name in rows[:row]]
@@ -134,7 +134,7 @@ def peak(records, act):
 
 
 def named(rows):
-    names = Names()
+    names = DuplicateFinder()
     names.add(Cells(rows["record"]))
     names.repeated()
 

@@ -12,7 +12,7 @@ from s3t.recipe import recipe_from
 from s3t.records import reading
 from s3t.records.ingest import ingest
 from s3t.records.reading import read_data, read_rows, read_windows
-from s3t.records.request_files import read_requests
+from s3t.records.requests import read_requests
 
 USED = {"id": "name", "text": "text"}
 PEOPLE = [b"%d,case number %d" % (n, n) for n in range(1, 21)]
@@ -86,7 +86,7 @@ def test_blank_lines_are_no_rows_and_lone_carriage_returns_end_them(tmp_path):
     path.write_bytes(b'\r\rid,text\r\r1,a\r\r2,"b\rc"\r\r')
     table = read_data(path, columns=USED)
     assert table.rows.to_pylist() == [{"id": "1", "text": "a"}, {"id": "2", "text": "b\rc"}]
-    assert table.positions.numbers(0, 2) == [5, 7]
+    assert table.positions.numbers(range(2)) == [5, 7]
 
 
 def test_a_window_of_long_texts_has_fewer_rows(tmp_path, monkeypatch):

@@ -50,7 +50,7 @@ def test_what_a_killed_init_leaves_is_no_run_and_goes_with_the_next_init(text_mo
 def test_a_refused_init_leaves_nothing_of_the_records_before_the_fault(text_model, tmp_path, monkeypatch):
     task = TASKS["text-classification"]
     small = replace(task, inputs=replace(task.inputs, window_rows=3))
-    monkeypatch.setattr("s3t.tasks.choice.TASKS", {task.name: small})
+    monkeypatch.setattr("s3t.tasks.targets.TASKS", {task.name: small})
     added = []
     monkeypatch.setattr(Spill, "add", lambda self, key, content: added.append(content) or ADD(self, key, content))
     table = tiny.text_table()

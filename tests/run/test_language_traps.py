@@ -28,7 +28,7 @@ from s3t.records.ingest import ingest
 from s3t.run import creation, workshop
 from s3t.run.workshop import Workshop
 from s3t.stages import Stage
-from s3t.tasks.language import CausalLanguage
+from s3t.tasks.targets import CausalLanguage
 from s3t.tasks.task import ANSWERED
 from s3t.training.examples import Examples
 from testing import tiny

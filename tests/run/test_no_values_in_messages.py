@@ -17,8 +17,7 @@ from s3t.cli.names import names_in
 from s3t.recipe import recipe_from
 from s3t.records.ingest import ingest, ingest_inputs
 from s3t.records.public import public_records
-from s3t.records.request_files import read_requests
-from s3t.records.requests import requested
+from s3t.records.requests import read_requests, requested
 from testing import tiny
 
 CANARY = "Zebedee Quill"

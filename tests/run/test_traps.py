@@ -26,9 +26,7 @@ from s3t.run.workshop import Workshop
 from s3t.sequences import SELECTORS
 from s3t.stages import Stage, stage_seed
 from s3t.store import Artifacts, Manifest
-from s3t.tasks.multi_label import MultiLabel
-from s3t.tasks.ordinal import Ordinal
-from s3t.tasks.token_classification import TokenClassification
+from s3t.tasks.targets import MultiLabel, Ordinal, TokenClassification
 from testing import tiny
 from testing.roles import roles
 from tests.run.worlds import SMALL, make_worlds, records_by_slice, trained_run

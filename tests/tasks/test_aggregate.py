@@ -8,8 +8,7 @@ from hypothesis.extra import numpy as arrays
 
 from s3t.prediction.answers import Answers
 from s3t.tasks.aggregate import aggregate, choose, softmax
-from s3t.tasks.classification import Classification
-from s3t.tasks.regression import Regression
+from s3t.tasks.targets import Classification, Regression
 
 WAYS = ["logits", "probabilities", "vote"]
 LOGITS = arrays.arrays(

@@ -14,7 +14,7 @@ from s3t.errors import DataError, RecipeError
 from s3t.prediction.answers import Answers
 from s3t.recipe import recipe_from
 from s3t.records.ingest import ingest
-from s3t.tasks.multi_label import MultiLabel
+from s3t.tasks.targets import MultiLabel
 from testing import tiny
 from tests.cli.typed import document, problems
 

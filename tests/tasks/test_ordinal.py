@@ -14,7 +14,7 @@ from s3t.errors import RecipeError
 from s3t.prediction.answers import Answers
 from s3t.recipe import recipe_from
 from s3t.records.ingest import ingest
-from s3t.tasks.ordinal import Ordinal
+from s3t.tasks.targets import Ordinal
 from testing import tiny
 from tests.cli.typed import document
 from tests.export.loaded import assert_equal_logits

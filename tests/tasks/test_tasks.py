@@ -16,8 +16,8 @@ from s3t.errors import InputError
 from s3t.prediction.answers import Answers
 from s3t.run.run import Run
 from s3t.tasks import TASKS
+from s3t.tasks.targets import WORDS
 from s3t.tasks.task import ANSWERED
-from s3t.tasks.token_classification import WORDS
 from tests.same_bytes.recipes import RECIPES
 
 AGGREGATIONS = ["logits", "probabilities", "vote"]

@@ -15,7 +15,7 @@ from s3t.models.passes import ANSWERED
 from s3t.prediction.answers import Answers
 from s3t.recipe import Text, recipe_from
 from s3t.records.ingest import ingest
-from s3t.tasks.token_classification import WORDS, TokenClassification, entities, entity_metrics, entity_report
+from s3t.tasks.targets import WORDS, TokenClassification, entities, entity_metrics, entity_report
 from testing import tiny
 from tests.cli.typed import document
 

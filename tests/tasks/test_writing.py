@@ -2,7 +2,7 @@
 
 import pytest
 
-from s3t.tasks.writing import text_metrics
+from s3t.tasks.targets import text_metrics
 
 
 def test_rouge_l_is_of_the_longest_common_subsequence_of_words():

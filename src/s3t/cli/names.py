@@ -39,7 +39,7 @@ def names_in(
     record, subject = _with_stdin(record or []), _with_stdin(subject or [])
     if file is None:
         return record, subject
-    from s3t.records.request_files import read_requests
+    from s3t.records.requests import read_requests
 
     records, subjects = read_requests(file)
     return [*record, *records], [*subject, *subjects]

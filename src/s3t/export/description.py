@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal
 
 DESCRIPTION, README = "s3t.json", "README.md"
@@ -32,8 +32,8 @@ class ExportDescription:
     task: str
     auto_class: str
     """Name of the model's class in transformers."""
-    base: str
-    """Folder or hub name of the base model."""
+    base_model: str
+    """Folder or hub name."""
     base_digest: str
     """SHA-256 of the base model's files."""
     revision: str | None
@@ -47,24 +47,7 @@ class ExportDescription:
     """Bits of the base model's weights under which the adapter was trained."""
 
     def files(self) -> dict[str, bytes]:
-        """Content by file name."""
-        document = {
-            "format": FORMAT,
-            "run": self.run,
-            "shard": self.shard,
-            "prefix": list(self.prefix),
-            "keys": list(self.keys),
-            "merged": self.merged,
-            "task": self.task,
-            "auto_class": self.auto_class,
-            "base_model": self.base,
-            "base_digest": self.base_digest,
-            "revision": self.revision,
-            "labels": list(self.labels),
-            "outputs": self.outputs,
-            "pad_token_id": self.pad_token_id,
-            "quantization": self.quantization,
-        }
+        document = {"format": FORMAT} | asdict(self)
         return {
             DESCRIPTION: (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode(),
             README: "\n".join(self._lines()).encode(),
@@ -92,14 +75,15 @@ class ExportDescription:
         )
 
     def _loading(self) -> Sequence[str]:
+        quantized = _QUANTIZED.get(self.quantization)
+        config = () if quantized is None else (f"bits = BitsAndBytesConfig({quantized})",)
         if self.auto_class == "AutoModel":  # its head is a module of sentence-transformers
-            quantized = _QUANTIZED.get(self.quantization)
             bits = "" if quantized is None else ', model_kwargs={"quantization_config": bits}'
             return (
                 "from sentence_transformers import SentenceTransformer",
                 *(() if quantized is None else ("from transformers import BitsAndBytesConfig",)),
                 "",
-                *(() if quantized is None else (f"bits = BitsAndBytesConfig({quantized})",)),
+                *config,
                 f'model = SentenceTransformer("THIS FOLDER"{bits})',
                 'logits = model.encode(["a text"])',
             )
@@ -117,13 +101,12 @@ class ExportDescription:
             "pad_token_id": own_head and self.pad_token_id,  # by which a decoder with a head finds a text's end
         }
         options = "".join(f", {name}={value!r}" for name, value in given.items() if value is not None)
-        bits = "" if self.quantization == "none" else ", quantization_config=bits"
-        quantized = _QUANTIZED.get(self.quantization)
+        bits = "" if quantized is None else ", quantization_config=bits"
         return (
             "from peft import PeftModel",
             f"from transformers import {self.auto_class}" + ("" if quantized is None else ", BitsAndBytesConfig"),
             "",
-            *(() if quantized is None else (f"bits = BitsAndBytesConfig({quantized})",)),
-            f"base = {self.auto_class}.from_pretrained({self.base!r}{options}{bits})",
+            *config,
+            f"base = {self.auto_class}.from_pretrained({self.base_model!r}{options}{bits})",
             'model = PeftModel.from_pretrained(base, "THIS FOLDER").eval()',
         )

@@ -8,7 +8,7 @@ is not looked at.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, get_args
 
 Engine: TypeAlias = Literal["peft", "vllm", "sglang"]
@@ -29,16 +29,21 @@ def engine_problems(engine: Engine, config: Mapping[str, Any], tensors: Collecti
         config: content of `adapter_config.json`.
         tensors: names in `adapter_model.safetensors`.
     """
-    return list(_PROBLEMS[engine](config, tensors))
+    if engine == "peft":
+        return []
+    return list(_of_vllm(config, tensors) if engine == "vllm" else _of_sglang(config, tensors))
 
 
 def engine_options(engine: Engine, config: Mapping[str, Any]) -> list[str]:
     """Options that the engine must be started with, for this adapter."""
-    return list(_OPTIONS[engine](config))
-
-
-def _of_peft(config: Mapping[str, Any], tensors: Collection[str]) -> Iterator[str]:
-    return iter(())
+    rank = config.get("r", 0)
+    if engine == "vllm":
+        largest = next((largest for largest in VLLM_RANKS if largest >= rank), VLLM_RANKS[-1])
+        return ["--enable-lora"] + ([f"--max-lora-rank {largest}"] if rank > VLLM_DEFAULT_RANK else [])
+    if engine == "sglang":
+        modules = " ".join(leaves(config["target_modules"]))
+        return ["--enable-lora", f"--max-lora-rank {rank}", f"--lora-target-modules {modules}"]
+    return []
 
 
 def _of_lora_engines(name: str, config: Mapping[str, Any]) -> Iterator[str]:
@@ -87,18 +92,6 @@ def _of_sglang(config: Mapping[str, Any], tensors: Collection[str]) -> Iterator[
         yield f"SGLang finds layers by `layers.N`, and {len(elsewhere)} tensors have none, such as {elsewhere[0]}"
 
 
-def _vllm_options(config: Mapping[str, Any]) -> Iterator[str]:
-    yield "--enable-lora"
-    if config["r"] > VLLM_DEFAULT_RANK:
-        yield f"--max-lora-rank {next(rank for rank in VLLM_RANKS if rank >= config['r'])}"
-
-
-def _sglang_options(config: Mapping[str, Any]) -> Iterator[str]:
-    yield "--enable-lora"
-    yield f"--max-lora-rank {config['r']}"
-    yield f"--lora-target-modules {' '.join(leaves(config['target_modules']))}"
-
-
 def leaves(names: Sequence[str]) -> list[str]:
     """Last parts of full names, each once.
 
@@ -106,15 +99,3 @@ def leaves(names: Sequence[str]) -> list[str]:
     ['q_proj', 'up_proj']
     """
     return sorted({name.rpartition(".")[2] for name in names})
-
-
-_PROBLEMS: Mapping[Engine, Callable[[Mapping[str, Any], Collection[str]], Iterator[str]]] = {
-    "peft": _of_peft,
-    "vllm": _of_vllm,
-    "sglang": _of_sglang,
-}
-_OPTIONS: Mapping[Engine, Callable[[Mapping[str, Any]], Iterator[str]]] = {
-    "peft": lambda config: iter(()),
-    "vllm": _vllm_options,
-    "sglang": _sglang_options,
-}

@@ -10,7 +10,7 @@ import platform
 import stat
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,7 +35,6 @@ class File(NamedTuple):
     sha256: str
 
     def is_at(self, path: Path) -> bool:
-        """True if a file has this content."""
         try:
             found = path.lstat()
             regular = stat.S_ISREG(found.st_mode) and not path.parent.is_symlink()
@@ -65,11 +64,6 @@ def part_folder(output: Path, mark: str) -> Path:
 
 
 def is_being_written(mark: str, *, announced_at: float) -> bool:
-    """True if the process that announced an export may still be writing it.
-
-    Args:
-        announced_at: in seconds since the epoch.
-    """
     machine, process, _ = mark.rsplit("-", 2)
     if machine != this_machine():
         return not was_before(machine) and announced_at > time.time() - _FORGOTTEN_SECONDS
@@ -79,13 +73,11 @@ def is_being_written(mark: str, *, announced_at: float) -> bool:
 
 
 def digest_of(path: Path) -> str:
-    """SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def files_in(folder: Path) -> tuple[File, ...]:
-    """Every file of an export, by name."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     return tuple(File(path.relative_to(folder).as_posix(), path.stat().st_size, digest_of(path)) for path in paths)
 
@@ -138,8 +130,7 @@ def publish(part: Path, final: Path, files: Sequence[File]) -> bool:
 def remove_unchanged(folder: Path, files: Collection[File]) -> list[Path]:
     """Remove an export's files that are as they were written, and its folder if nothing else is in it.
 
-    Returns:
-        What is left of the export: files of its names that were changed.
+    Returns what is left of the export: files of its names that were changed.
     """
     if not folder.is_dir() or folder.is_symlink():
         return [folder] if os.path.lexists(folder) else []
@@ -160,14 +151,10 @@ def left_behind(output: Path, name: str, files: Collection[File], *, but: Collec
     sizes = {file.size for file in files if file.name not in _BESIDE and file.name.endswith(".safetensors")}
     tensors = {file.sha256 for file in files if file.size in sizes}
     found = [output / name] if os.path.lexists(output / name) else []
-    return found + [path for path in _regular(output, {*but, output / name}, sizes) if _has_digest(path, tensors)]
-
-
-def _has_digest(path: Path, digests: Collection[str]) -> bool:
-    try:
-        return digest_of(path) in digests
-    except OSError:  # it went meanwhile, or may not be read
-        return False
+    for path in _regular(output, {*but, output / name}, sizes):
+        with suppress(OSError):  # it went meanwhile, or may not be read
+            found += [path] if digest_of(path) in tensors else []
+    return found
 
 
 def _regular(folder: Path, but: Collection[Path], sizes: Collection[int]) -> Iterator[Path]:
@@ -177,19 +164,17 @@ def _regular(folder: Path, but: Collection[Path], sizes: Collection[int]) -> Ite
     device = folder.stat().st_dev
     for path, folders, names in os.walk(folder):
         here = Path(path)
-        folders[:] = sorted(name for name in folders if here / name not in but and _device(here / name) == device)
+        inner = ((name, _state(here / name)) for name in sorted(folders) if here / name not in but)
+        folders[:] = [name for name, found in inner if found is not None and found.st_dev == device]
         for name in sorted(names):
-            try:
-                found = (here / name).lstat()
-            except OSError:
-                continue
-            if stat.S_ISREG(found.st_mode) and found.st_size in sizes:
+            found = _state(here / name)
+            if found is not None and stat.S_ISREG(found.st_mode) and found.st_size in sizes:
                 yield here / name
 
 
-def _device(path: Path) -> int | None:
+def _state(path: Path) -> os.stat_result | None:
     try:
-        return path.lstat().st_dev
+        return path.lstat()
     except OSError:
         return None
 

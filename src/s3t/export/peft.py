@@ -51,7 +51,6 @@ class PeftAdapter:
     """By PEFT's name."""
 
     def files(self) -> dict[str, bytes]:
-        """Content by file name. The same adapter gives the same bytes."""
         tensors = {name: self.tensors[name].contiguous() for name in sorted(self.tensors)}
         return {
             CONFIG: (json.dumps(self.config, indent=2, sort_keys=True) + "\n").encode(),

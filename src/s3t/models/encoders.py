@@ -32,7 +32,7 @@ from s3t.recipe import Image, Recipe, Text
 from s3t.records.images import decoded
 from s3t.tasks import Kind
 from s3t.tasks.task import ANSWERED
-from s3t.tasks.token_classification import WORDS
+from s3t.tasks.targets import WORDS
 from s3t.wording import counted
 
 _BRACKETED = re.compile(r"<.+>|\[.+\]")

@@ -24,7 +24,7 @@ from s3t.errors import DataError, RecipeError
 from s3t.models.encoders import TRIAL_TEXTS, ControlTokens, Cut, Encoded, Encoder, load_tokenizer
 from s3t.models.source import unfit
 from s3t.recipe import Language, Recipe
-from s3t.records.chats import ASSISTANT
+from s3t.records.features import ASSISTANT
 from s3t.tasks.task import ANSWERED
 from s3t.wording import counted
 

@@ -1,17 +1,19 @@
 """Recipes: what to train, on which columns, split how. Parsing and validation; no torch."""
 
-from s3t.recipe.group import Group
 from s3t.recipe.loading import load_recipe, recipe_from
 from s3t.recipe.parts import (
     Adapter,
+    AsNeeded,
+    BelowDepth,
+    Group,
     Image,
     Language,
     Prediction,
+    RepairPolicy,
     Shortcut,
     Text,
     Training,
 )
-from s3t.recipe.repair import AsNeeded, BelowDepth, RepairPolicy
 from s3t.recipe.schema import Recipe
 
 __all__ = [

@@ -6,7 +6,7 @@ import copy
 import itertools
 import math
 import re
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,9 +16,8 @@ from pydantic import BaseModel, ValidationError
 from s3t.disk import is_folder, open_regular, reading_problem
 from s3t.errors import RecipeError
 from s3t.recipe import parts
-from s3t.recipe.repair import TAGGED
 from s3t.recipe.schema import Recipe
-from s3t.wording import closest
+from s3t.wording import closest, problem_lines
 
 MOST_BYTES = 10**7
 MOST_NODES = 10**6
@@ -48,14 +47,10 @@ def load_recipe(path: str | Path) -> Recipe:
 def read_yaml(path: Path, *, ours: bool = False) -> Any:
     """The content of a YAML file.
 
-    A file that s3t wrote (`ours`, by `to_yaml`) may have any length.
-
-    Raises:
-        ValueError: it cannot be read, is no regular file, is not YAML, is too long, or gives a key twice. Of the file
-            nothing is quoted but such a key: it may be a file of records, or hold a salt.
+    A file that s3t wrote (`ours`, by `to_yaml`) may have any length. A `ValueError` says why it cannot be read, and
+    quotes nothing of it but a key that is given twice: it may be a file of records, or hold a salt.
     """
-    problem = reading_problem(path)
-    if problem is not None:
+    if (problem := reading_problem(path)) is not None:
         raise ValueError(problem)
     try:
         with open_regular(path) as file:
@@ -210,23 +205,23 @@ _WHOLE: tuple[tuple[int | str, ...], ...] = (("partition", "group"), ("deletion"
 def _all_problems(content: Mapping[str, Any], error: ValidationError) -> list[str]:
     """Every problem. Checks across fields wait until each field is right, so wrong ones are left out and it is asked
     again."""
-    problems = _problems_of(error.errors(include_url=False, include_input=False))
-    wrong_fields: set[tuple[int | str, ...]] = set()
+    problems: dict[str, None] = {}
+    wrong: set[tuple[int | str, ...]] = set()
     left = copy.deepcopy(dict(content))
     while True:
-        wrong = {_left_out(detail) for detail in error.errors(include_url=False, include_input=False)} - wrong_fields
-        wrong_fields |= wrong
-        left_out = [_leave_out(left, field) for field in wrong]
+        details = error.errors(include_url=False, include_input=False)
+        new = [detail for detail in details if _left_out(detail) not in wrong]
+        problems |= dict.fromkeys(itertools.chain.from_iterable(map(_sentences, new)))
+        fields = set(map(_left_out, new))
+        wrong |= fields
+        left_out = [_leave_out(left, field) for field in fields]
         if not any(left_out):
-            return problems
+            return list(problems)
         try:
             Recipe.model_validate(left)
+            return list(problems)
         except ValidationError as next_error:
             error = next_error
-            new = [detail for detail in error.errors(include_url=False) if _left_out(detail) not in wrong_fields]
-            problems += [problem for problem in _problems_of(new) if problem not in problems]
-        else:
-            return problems
 
 
 def _leave_out(content: dict[str, Any], field: tuple[int | str, ...]) -> bool:
@@ -248,7 +243,7 @@ def _field(detail: Any) -> tuple[int | str, ...]:
     # Unions (labels, target_modules, threads) add the type that was tried to the location; tagged ones, the tag.
     tried = ("list[", "literal[", "constrained-", "int", "str", "bool")
     named = itertools.takewhile(lambda part: isinstance(part, str) and not part.startswith(tried), detail["loc"])
-    return tuple(part for part in named if not part.startswith(TAGGED))
+    return tuple(part for part in named if not part.startswith(parts.TAGGED))
 
 
 def _left_out(detail: Any) -> tuple[int | str, ...]:
@@ -257,20 +252,12 @@ def _left_out(detail: Any) -> tuple[int | str, ...]:
     return next((whole for whole in _WHOLE if field[: len(whole)] == whole), field)
 
 
-def _problems_of(details: Iterable[Any]) -> list[str]:
-    problems: list[str] = []
-    for detail in details:
-        field = ".".join(str(part) for part in _field(detail))
-        if detail["type"] == "extra_forbidden":
-            hint = _meant(_field(detail)) or "; see docs/recipe.md for the names"
-            problems.append(f"{field}: no such field{hint}")
-            continue
-        message = detail["msg"].removeprefix("Value error, ")
-        for line in message.splitlines():
-            problem = f"{field}: {line}" if field else line
-            if problem not in problems:
-                problems.append(problem)
-    return problems
+def _sentences(detail: Any) -> list[str]:
+    """One of pydantic's errors in our words: field, problem, remedy."""
+    field = ".".join(map(str, _field(detail)))
+    if detail["type"] == "extra_forbidden":
+        return [f"{field}: no such field{_meant(_field(detail)) or '; see docs/recipe.md for the names'}"]
+    return problem_lines(field, detail["msg"])
 
 
 def _meant(wrong: tuple[int | str, ...]) -> str:

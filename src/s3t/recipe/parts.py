@@ -2,29 +2,99 @@
 
 from __future__ import annotations
 
+import ast
 import datetime
+import inspect
+import math
 import re
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final, Literal, Self, TypeAlias, TypeVar
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
+from typing import Annotated, Any, Final, Literal, Self, TypeAlias, get_args
 
 from pydantic import (
+    BaseModel,
     BeforeValidator,
     ByteSize,
+    ConfigDict,
+    Discriminator,
     Field,
     SecretStr,
+    Tag,
+    ValidationError,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
 from pydantic_core import PydanticKnownError
 
-from s3t import methods
+from s3t import forests, methods
+from s3t.errors import PlanningError, listed
 from s3t.methods import METHODS, Options, Trainable, method_named
-from s3t.recipe.group import Group
-from s3t.recipe.numbers import NumbersAlone
-from s3t.recipe.part import Part
-from s3t.recipe.repair import RepairPolicy
+from s3t.recipe.labels import alike, refuse_untyped
 from s3t.sequences import DEFAULT_SELECTOR, SELECTORS, no_selector
 from s3t.sequences.selector import DEFAULT_DELETIONS, DEFAULT_HORIZON
+
+
+def descriptions_of(part: type[BaseModel]) -> dict[str, str]:
+    """The description of each field that has one, by the field's name: the strings below them in the source.
+
+    Pydantic reads them too (`use_attribute_docstrings`), but whenever the models are imported, as every command does.
+    """
+    (definition,) = ast.parse(inspect.getsource(part)).body
+    found = {}
+    for field, below in pairwise(definition.body if isinstance(definition, ast.ClassDef) else []):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(below, ast.Expr):
+            found[field.target.id] = inspect.cleandoc(ast.literal_eval(below.value))
+    return found
+
+
+def _describe(schema: dict[str, Any], part: type[BaseModel]) -> None:
+    for name, description in descriptions_of(part).items():
+        schema["properties"][part.model_fields[name].alias or name]["description"] = description
+
+
+def _refuse(value: Any, *kinds: type) -> Any:
+    """Refuse values that are of some types, alone, in a list or in a mapping: pydantic would take true for 1."""
+    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+    for part in inner:
+        _refuse(part, *kinds)
+    if isinstance(value, kinds):
+        raise ValueError(f"{value!r} is no number")
+    return value
+
+
+NumbersAlone = BeforeValidator(lambda value: _refuse(value, bool, str))
+"""Validator of lists and mappings of numbers: "0.5" in their place hides mistakes."""
+
+
+def only_numbers(annotation: Any) -> bool:
+    """True if a field can hold a number, or several, and no boolean.
+
+    >>> only_numbers(list[float] | None), only_numbers(int | bool), only_numbers(str)
+    (True, False, False)
+    """
+    kinds = _kinds(annotation)
+    return any(issubclass(kind, int | float) for kind in kinds) and bool not in kinds
+
+
+def _kinds(annotation: Any) -> set[type]:
+    if inner := get_args(annotation):
+        return {kind for part in inner for kind in _kinds(part)}
+    return {annotation} if isinstance(annotation, type) else set()
+
+
+class Part(BaseModel):
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", json_schema_extra=_describe, hide_input_in_errors=True, allow_inf_nan=False
+    )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _true_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
+        wanted = info.field_name is not None and only_numbers(cls.model_fields[info.field_name].annotation)
+        return _refuse(value, bool) if wanted else value
+
 
 # An adapter is exact under two conditions. Its initial tensors depend on a seed and public base weights alone, and its
 # training leaves every base tensor unchanged. A new PEFT option is refused until somebody has read what it does.
@@ -44,68 +114,10 @@ REFUSED_INITS: Final[Mapping[str, str]] = {
 }
 
 
-def init_problem(value: bool | str) -> str | None:
-    """The reason to refuse `init_lora_weights: value`; None where it is allowed (`true` or `gaussian`)."""
-    if value is True or value == "gaussian":
-        return None
-    name = str(value).lower()
-    reason = next(
-        (why for refused, why in REFUSED_INITS.items() if name == refused or name.startswith(f"{refused}_")),
-        "it is not on the list of inits known to be exact",
-    )
-    return f"init_lora_weights {value!r} is refused: {reason}; use true or gaussian"
-
-
-def bias_problem(value: str) -> str | None:
-    """The reason to refuse `bias: value`; None where it is allowed (`none`)."""
-    if value == "none":
-        return None
-    return (
-        f"bias {value!r} is refused: it trains the base model's own biases, which all blocks share and which "
-        "would stay changed when a block is switched off; use none"
-    )
-
-
-def modules_to_save_problem(value: list[str] | None) -> str | None:
-    """The reason to refuse `modules_to_save: value`; None where it is empty."""
-    if not value:
-        return None
-    return (
-        f"modules_to_save {value!r} is refused: it trains whole base modules across stages; the task head is "
-        "trained and stored per stage already, so leave it out"
-    )
-
-
-PLACEHOLDERS = ("name", "path", "host")
-
-
-def hook_problem(arguments: Sequence[str]) -> str | None:
-    """The reason to refuse a command; None where it is one.
-
-    >>> hook_problem(["/srv/unload", "{name}"]), hook_problem(["unload {nam}"])
-    (None, 'there is no {nam}: use {name}, {path} or {host}')
-    """
-    if not arguments or not arguments[0].strip():
-        return "a command begins with a program; name one, or take the field out"
-    if re.search(r"\{\w+\}", arguments[0]) and not _strange(arguments[:1]):
-        return "the program may not depend on the export; put {name}, {path} or {host} into its arguments"
-    if strange := _strange(arguments):
-        return f"there is no {strange[0]}: use {{name}}, {{path}} or {{host}}"
-    if any("\0" in argument for argument in arguments):
-        return "an argument holds a null byte; take it out"
-    if not any("{name}" in argument or "{path}" in argument for argument in arguments[1:]):
-        return "no argument holds {name} or {path}, so the command could not tell which export to unload"
-    return None
-
-
-def _strange(arguments: Sequence[str]) -> list[str]:
-    found = [name for argument in arguments for name in re.findall(r"\{(\w+)\}", argument)]
-    return [f"{{{name}}}" for name in found if name not in PLACEHOLDERS]
-
-
 MAX_SEED = 2**63 - 1
+_OF_EXPORT = ("{name}", "{path}", "{host}")
+"""Placeholders of `deletion.export_hook`."""
 DEFAULT_THRESHOLD = 0.5
-Value = TypeVar("Value")
 
 
 def _method_name(value: Any) -> Any:
@@ -113,6 +125,87 @@ def _method_name(value: Any) -> Any:
         *names, last = map(repr, METHODS)
         raise PydanticKnownError("literal_error", {"expected": f"{', '.join(names)} or {last}"})
     return value
+
+
+def _by_name(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    refuse_untyped(value, "groups")
+    named = [str(name) if isinstance(name, int) else name for name in value]
+    repeated = [name for name, count in Counter(named).items() if count > 1]
+    if repeated:
+        raise ValueError(f"groups {repeated} are declared more than once")
+    for group in alike(name for name in named if isinstance(name, str)):
+        raise ValueError(f"groups {group!a} differ in blanks or Unicode form alone; keep one of them")
+    return dict(zip(named, value.values(), strict=True))
+
+
+class Group(Part):
+    """A declared column sends records to declared slices, and declared probabilities say which lose records.
+
+    A person's chance of asking for a deletion may be known to depend on a group (age, country, product). Whose slices
+    are hit often is then declared, never counted: a prior that followed the records would be fitted on them. Checked by
+    the recipe, which knows slices and columns.
+    """
+
+    model_config = ConfigDict(allow_inf_nan=True)  # said of the group that has it
+
+    column: str = Field(min_length=1)
+    """The column of the data that names each record's group. Never a feature; it may be a classification's label."""
+    slices: Annotated[dict[str, tuple[Annotated[int, NumbersAlone], ...]], BeforeValidator(_by_name)]
+    """Slices of a shard over which each group's records are spread. Every slice is in exactly one group."""
+    deletion: Annotated[dict[str, Annotated[float, NumbersAlone]], BeforeValidator(_by_name)]
+    """Probability that a given record of each group is deleted. Only the ratios count."""
+
+    def among(self, name: str) -> tuple[int, ...]:
+        return tuple(sorted(self.slices[name]))
+
+    def prior(self) -> tuple[float, ...]:
+        """Probability of each slice of a shard to be hit by a deletion.
+
+        A slice of group g weighs `deletion[g]`, and the weights are divided by their sum. So slices count as equally
+        large: how many records a group has is not declared, and must not be counted.
+
+        >>> Group(column="age", slices={"young": [0], "old": [1, 2]}, deletion={"young": 0.3, "old": 0.15}).prior()
+        (0.5, 0.25, 0.25)
+        """
+        weights = {index: self.deletion[name] for name, indices in self.slices.items() for index in indices}
+        largest = max(weights.values())  # of several huge weights the sum would not be finite
+        scaled = [weights[index] / largest for index in sorted(weights)]
+        total = math.fsum(scaled)
+        return tuple(weight / total for weight in scaled)
+
+    def problems(self, slices: int) -> Iterator[str]:
+        """Problems of the group in shards of `slices` slices, each with its field and the remedy."""
+        if "" in self.slices or "" in self.deletion:
+            yield "partition.group: a group has an empty name; an empty cell names no group, so give it another"
+        for name in sorted(self.slices.keys() - self.deletion.keys()):
+            yield f"partition.group.deletion: group {name!r} is not there; say how probable its deletions are"
+        where = "partition.group.slices"
+        for name in sorted(self.deletion.keys() - self.slices.keys()):
+            yield f"{where}: group {name!r} is not there; give it slices, or leave it out of deletion"
+        given = Counter(index for indices in self.slices.values() for index in indices)
+        for name in (name for name, indices in self.slices.items() if not indices):
+            yield f"{where}: group {name!r} has no slice; give it one, or leave it out"
+        if outside := {index for index in given if not 0 <= index < slices}:
+            among = f"not among the slices 0 to {slices - 1}; correct it or partition.slices"
+            yield f"{where}: {_listed(outside)} {among}"
+        if twice := {index for index, count in given.items() if count > 1} - outside:
+            yield f"{where}: {_listed(twice)} given more than once; a slice is in exactly one group"
+        if left := set(range(slices)) - set(given):
+            yield f"{where}: {_listed(left)} in no group; a slice is in exactly one group"
+        where = "partition.group.deletion"
+        for name, weight in self.deletion.items():
+            if not (math.isfinite(weight) and weight >= 0):
+                yield f"{where}: {name!r} has {weight}; give a finite number, 0 or above"
+        if not any(self.deletion.values()):
+            yield f"{where}: no group is above 0; without groups, all slices are equally probable"
+
+
+def _listed(indices: Iterable[int]) -> str:
+    """Slices with their verb: slice 3 is; slices 3, 4 are."""
+    numbers = sorted(indices)
+    return f"slice {numbers[0]} is" if len(numbers) == 1 else f"slices {listed(list(map(str, numbers)))} are"
 
 
 class Partition(Part):
@@ -146,7 +239,6 @@ class Method(Part):
     then `adapter` has no effect."""
 
     def made(self) -> methods.Method:
-        """The method of this name, with these options."""
         return method_named(self.name, Options(**self.model_dump(exclude={"name"})))
 
 
@@ -216,17 +308,32 @@ class Adapter(Part):
     @field_validator("init_lora_weights")
     @classmethod
     def _init_is_exact(cls, value: bool | str) -> bool | str:
-        return _allowed(value, init_problem(value))
+        if value is True or value == "gaussian":
+            return value
+        name = str(value).lower()
+        reasons = (why for refused, why in REFUSED_INITS.items() if name == refused or name.startswith(f"{refused}_"))
+        reason = next(reasons, "it is not on the list of inits known to be exact")
+        raise ValueError(f"init_lora_weights {value!r} is refused: {reason}; use true or gaussian")
 
     @field_validator("bias")
     @classmethod
     def _bias_is_exact(cls, value: str) -> str:
-        return _allowed(value, bias_problem(value))
+        if value != "none":
+            raise ValueError(
+                f"bias {value!r} is refused: it trains the base model's own biases, which all blocks share and which "
+                "would stay changed when a block is switched off; use none"
+            )
+        return value
 
     @field_validator("modules_to_save")
     @classmethod
     def _modules_are_exact(cls, value: list[str] | None) -> list[str] | None:
-        return _allowed(value, modules_to_save_problem(value))
+        if value:
+            raise ValueError(
+                f"modules_to_save {value!r} is refused: it trains whole base modules across stages; the task head is "
+                "trained and stored per stage already, so leave it out"
+            )
+        return value
 
     @model_validator(mode="after")
     def _feedforward_is_targeted(self) -> Self:
@@ -379,6 +486,98 @@ class Prediction(Part):
     and into `adapter_memory` beside the rest. Faster, other last bits. 0: never."""
 
 
+MOST_SPARES = 100
+_CHAINS = {"depth", "spares", "spare_depth"}
+
+
+class BelowDepth(Part):
+    """Repair when a shard serves with fewer slices."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    below_depth: int = Field(alias="below-depth", ge=1, le=10_000)
+    """Slices; a shard that does not answer serves with 0."""
+
+
+class Level(Part):
+    """A level of service."""
+
+    mean_depth: float = Field(default=1.0, gt=0, le=10_000)
+    """Slices that a shard serves with after its repairs, at least."""
+    after_deletion: int = Field(default=0, ge=0, le=5_000)
+    """Slices right after any one deletion, at least, up to L / 2. 1: no shard is ever dead."""
+
+
+class AsNeeded(Part):
+    """Repair what a main chain and a few spares lack; the run's orders follow from this in the place of `sequences`."""
+
+    policy: Literal["as-needed"]
+    """Its name."""
+    level: Level | None = None
+    """The level of service. If the next three fields are absent, the cheapest chains that meet it are computed when the
+    recipe is read."""
+    depth: int = Field(ge=1, le=10_000)
+    """Slices that serve: those of the main chain."""
+    spares: int = Field(default=1, ge=0, le=MOST_SPARES)
+    """Other chains, each with a first slice of its own. 0: a shard is dead until repaired once its first slice is
+    hit."""
+    spare_depth: int = Field(default=1, ge=1, le=10_000)
+    """Slices of a spare."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _level_is_resolved(cls, content: Any) -> Any:
+        """Chains of a level that is given alone. What is wrong with its numbers is said of its fields."""
+        if not isinstance(content, Mapping) or content.get("level") is None or not _CHAINS.isdisjoint(content):
+            return content
+        try:
+            level = Level.model_validate(content["level"])
+        except ValidationError:
+            return {**content, "depth": 1}
+        chains = forests.AsNeeded.keeping(mean_depth=level.mean_depth, after_deletion=level.after_deletion)
+        return {**content, **vars(chains)}
+
+    def problems(self, slices: int) -> Iterator[str]:
+        """Numbers that do not fit each other, or shards of L slices; each with its field."""
+        try:
+            chains = self.made()
+            chains.check(slices)
+        except PlanningError as error:
+            yield from (f"deletion.repair: {problem}" for problem in error.problems)
+            return
+        if self.level is None:
+            return
+        where, level, kept = "deletion.repair.level", self.level, chains.least_after_hit(slices)
+        if self.depth < level.mean_depth:
+            yield f"{where}.mean_depth {level.mean_depth:g}: depth is {self.depth}; take one of them out"
+        if kept < level.after_deletion:
+            yield (
+                f"{where}.after_deletion {level.after_deletion}: chains of {slices} slices with spares of "
+                f"{self.spare_depth} keep {kept}; ask for at most {slices // 2}, and leave out depth and spares"
+            )
+
+    def made(self) -> forests.AsNeeded:
+        return forests.AsNeeded(depth=self.depth, spares=self.spares, spare_depth=self.spare_depth)
+
+
+def _policy_kind(value: Any) -> str:
+    named = isinstance(value, Mapping) and not {"below-depth", "below_depth"}.isdisjoint(value)
+    if named or isinstance(value, BelowDepth):
+        return f"{TAGGED}below-depth"
+    return f"{TAGGED}as-needed" if isinstance(value, AsNeeded | Mapping) else f"{TAGGED}name"
+
+
+TAGGED = "kind: "
+"""Beginning of the tag of an alternative, which is no part of a field's name."""
+
+RepairPolicy: TypeAlias = Annotated[
+    Annotated[Literal["manual", "on-exhaustion", "eager"], Tag(f"{TAGGED}name")]
+    | Annotated[BelowDepth, Tag(f"{TAGGED}below-depth")]
+    | Annotated[AsNeeded, Tag(f"{TAGGED}as-needed")],
+    Discriminator(_policy_kind),
+]
+
+
 class Deletion(Part):
     """Deletion of records."""
 
@@ -398,11 +597,23 @@ class Deletion(Part):
 
     @field_validator("export_hook")
     @classmethod
-    def _hook_is_a_command(cls, value: list[str] | None) -> list[str] | None:
-        return value if value is None else _allowed(value, hook_problem(value))
-
-
-def _allowed(value: Value, problem: str | None) -> Value:
-    if problem is not None:
-        raise ValueError(problem)
-    return value
+    def _hook_is_a_command(cls, arguments: list[str] | None) -> list[str] | None:
+        if arguments is None:
+            return None
+        program, *rest = arguments or [""]
+        strange = [
+            name for argument in arguments for name in re.findall(r"\{\w+\}", argument) if name not in _OF_EXPORT
+        ]
+        if not program.strip():
+            raise ValueError("a command begins with a program; name one, or take the field out")
+        if any(name in program for name in _OF_EXPORT):
+            raise ValueError(
+                "the program may not depend on the export; put {name}, {path} or {host} into its arguments"
+            )
+        if strange:
+            raise ValueError(f"there is no {strange[0]}: use {{name}}, {{path}} or {{host}}")
+        if any("\0" in argument for argument in arguments):
+            raise ValueError("an argument holds a null byte; take it out")
+        if not any("{name}" in argument or "{path}" in argument for argument in rest):
+            raise ValueError("no argument holds {name} or {path}, so the command could not tell which export to unload")
+        return arguments

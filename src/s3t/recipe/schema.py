@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from string import Formatter
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
@@ -25,27 +26,73 @@ from s3t.errors import SettingError
 from s3t.methods import METHODS, Method, method_named
 from s3t.recipe import parts
 from s3t.recipe.labels import alike, name_of, refuse_untyped
-from s3t.recipe.part import Part
 from s3t.recipe.parts import (
     DEFAULT_THRESHOLD,
     Adapter,
+    AsNeeded,
     Deletion,
     Image,
     Language,
+    Part,
     Partition,
     Prediction,
     Sequences,
     Text,
     Training,
 )
-from s3t.recipe.repair import AsNeeded
-from s3t.recipe.template import is_template, template_columns, templates
 from s3t.sequences import Setting, prior_rows, selector_problem
 from s3t.sequences.full import MAX_FULL_SLICES
 from s3t.tasks import TASKS, Task, task_named
 
 _TEXTS = ("text", "text_pair", "prompt", "completion")
 """Roles that may be templates."""
+
+
+def template_columns(text: str) -> tuple[str, ...]:
+    """The columns that a text is put together from: `{sentence1} What does {word} mean?`.
+
+    A text without braces is the name of one column. Braces that belong to the text are doubled.
+
+    >>> template_columns("question"), template_columns("{passage} {question}")
+    (('question',), ('passage', 'question'))
+    """
+    if not is_template(text):
+        return (text,)
+    try:
+        parts = list(Formatter().parse(text))
+    except ValueError as error:
+        raise ValueError(f"{text!r} is no template ({error}); double a brace that belongs to the text") from None
+    names = []
+    for _, name, form, conversion in parts:
+        if name is None:
+            continue
+        if not name.strip() or form or conversion or set(name) & set(".[]"):
+            raise ValueError(f"{text!r} is no template: between braces there is the name of a column and nothing else")
+        names.append(name)
+    if not names:
+        raise ValueError(f"{text!r} is a template without a column; name one between braces")
+    return tuple(dict.fromkeys(names))
+
+
+def templates(text: str | list[str] | None) -> tuple[str, ...]:
+    """The templates of a field that takes one or several; none where it is left out."""
+    return () if text is None else (text,) if isinstance(text, str) else tuple(text)
+
+
+def is_template(text: str) -> bool:
+    """True if a text is a template rather than the name of a column."""
+    return "{" in text or "}" in text
+
+
+def filled(text: str, values: Mapping[str, str]) -> str:
+    """A template with its columns' values in place.
+
+    >>> filled("{premise} What was the {question}?", {"premise": "It rained.", "question": "effect"})
+    'It rained. What was the effect?'
+    """
+    return "".join(
+        literal + (values[name] if name is not None else "") for literal, name, _, _ in Formatter().parse(text)
+    )
 
 
 class Columns(Part):
@@ -126,23 +173,21 @@ def _declared_labels(value: Any) -> Any:
     return [str(label) if isinstance(label, int) else label for label in value]
 
 
-def _mapping_problems(labels: Mapping[Any, Any]) -> list[str]:
+def _mapping_problems(labels: Mapping[Any, Any]) -> Iterator[str]:
     """Problems of labels: {value in the data: label}."""
-    problems = []
     wrong = {value: label for value, label in labels.items() if not isinstance(label, str)}
     turned = {value: label for value, label in wrong.items() if isinstance(value, str) and isinstance(label, int)}
     if turned:
-        problems.append(
+        yield (
             f"{turned} is turned around: first the value in the data, then the label, as in "
             "{0: negative, 1: positive}; if a label is a number, put it in quotes"
         )
     elif wrong:
-        problems.append(f"of {list(wrong)} no label is text; write one label each, numbers in quotes")
+        yield f"of {list(wrong)} no label is text; write one label each, numbers in quotes"
     try:
         _named_values(labels)
     except ValueError as error:
-        problems.append(str(error))
-    return problems
+        yield str(error)
 
 
 def _named_values(names: Any) -> Any:
@@ -168,7 +213,6 @@ def _method(value: Any, read: Callable[[Any], parts.Method]) -> Method:
 
 
 def _ledger_url(value: str) -> str:
-    """A URL that may be written down."""
     try:
         url = urlsplit(value)
         _ = url.port
@@ -255,7 +299,7 @@ class Recipe(Part):
     def _labels_with_names(cls, content: Any) -> Any:
         """A mapping of labels is both: the label set, in its order, and what the data calls each."""
         labels = content.get("labels") if isinstance(content, dict) else None
-        if not isinstance(labels, dict) or content.get("label_names") is not None or _mapping_problems(labels):
+        if not isinstance(labels, dict) or content.get("label_names") is not None or any(_mapping_problems(labels)):
             return content
         return content | {"labels": list(dict.fromkeys(labels.values())), "label_names": labels}
 
@@ -274,8 +318,8 @@ class Recipe(Part):
             raise ValueError("\n".join(problems))
         return self
 
-    def _method_problems(self) -> list[str]:
-        problems = self.method.problems(
+    def _method_problems(self) -> Iterator[str]:
+        yield from self.method.problems(
             task=self.task,
             shards=self.partition.shards,
             slices=self.partition.slices,
@@ -285,125 +329,115 @@ class Recipe(Part):
             prototypes_alone=self.prediction.prototypes_alone,
         )
         if self.image.is_augmented and self.training.trunk_cache is True:
-            problems.append("training.trunk_cache: augmented images cannot be computed once; set it to auto")
-        return problems + self._quantization_problems()
-
-    def _quantization_problems(self) -> list[str]:
+            yield "training.trunk_cache: augmented images cannot be computed once; set it to auto"
         if self.training.quantization == "none":
-            return []
-        problems = []
+            return
         if not self.method.has_adapters:
-            problems.append("training.quantization: a quantised model cannot be trained itself; set trainable: adapter")
+            yield "training.quantization: a quantised model cannot be trained itself; set trainable: adapter"
         if self.adapter.use_dora and self.adapter.kind == "lora":
-            problems.append(
+            yield (
                 "training.quantization: DoRA computes norms of the base's weights at every step, which quantised "
                 "weights do not give; set adapter.use_dora: false"
             )
-        return problems
 
-    def _selection_problems(self) -> list[str]:
-        asked, problems = self.prediction, []
+    def _selection_problems(self) -> Iterator[str]:
+        asked = self.prediction
         if asked.select == "depth":
-            unused = "prediction.validation: it has no effect; take it out, or set select: validation"
-            return [unused] if asked.validation is not None else []
+            if asked.validation is not None:
+                yield "prediction.validation: it has no effect; take it out, or set select: validation"
+            return
         if asked.validation is None:
-            problems.append("prediction.validation: select: validation needs a file of public records")
+            yield "prediction.validation: select: validation needs a file of public records"
         if self.labels == "infer":
-            problems.append("labels: declare them: those of the public records might be others than the run's")
+            yield "labels: declare them: those of the public records might be others than the run's"
         if asked.ensemble == "sequences" or self.method.one_order:
-            problems.append(
-                "prediction.select: there is nothing to choose from, for all live orders answer; take it out"
-            )
-        return problems
+            yield "prediction.select: there is nothing to choose from, for all live orders answer; take it out"
 
-    def _task_problems(self) -> list[str]:
+    def _task_problems(self) -> Iterator[str]:
+        task, target = self.task, self.task.target
         inputs = [role for task in TASKS.values() for role in task.inputs.roles]
         given = {role for role, column in self.columns.model_dump().items() if column}
-        problems = self.task.inputs.column_problems(given, inputs, self.task.name)
-        if self.task.inputs.in_words and is_template(self.columns.text or ""):
-            problems.append(f"columns.text: {self.task} takes no template; name one column")
-        if self.text.pooling != "auto" and not self.task.pools:
-            problems.append(f"text.pooling: {self.task} does not pool; take it out")
-        if self.columns.delimiter is not None and self.task.target.column != "categories":
-            problems.append(f"columns.delimiter: {self.task} has no column of lists; take it out")
-        if self.prediction.threshold != DEFAULT_THRESHOLD and not self.task.target.has_threshold:
-            problems.append(f"prediction.threshold: {self.task} has none; take it out")
-        return problems
+        yield from task.inputs.column_problems(given, inputs, task.name)
+        if task.inputs.in_words and is_template(self.columns.text or ""):
+            yield f"columns.text: {task} takes no template; name one column"
+        if self.text.pooling != "auto" and not task.pools:
+            yield f"text.pooling: {task} does not pool; take it out"
+        if self.columns.delimiter is not None and target.column != "categories":
+            yield f"columns.delimiter: {task} has no column of lists; take it out"
+        if self.prediction.threshold != DEFAULT_THRESHOLD and not target.has_threshold:
+            yield f"prediction.threshold: {task} has none; take it out"
 
-    def _label_problems(self) -> list[str]:
-        if not self.task.target.has_labels:
-            given = self.labels is not None or self.label_names is not None
-            return [f"labels: {self.task} has no labels; leave them out"] if given else []
-        if self.label_names is not None and not isinstance(self.labels, list):
-            return ["label_names: declare the labels that it names (labels: [a, b])"]
-        if self.labels is None:
-            return ["declare the labels (labels: [a, b]) or have them read from the data (labels: infer)"]
-        if self.labels == "infer":
-            order = f"labels: those of {self.task} have an order; declare them, the lowest first"
-            return [order] if self.task.target.ordered else []
-        names = self.label_names or {}
-        stray = sorted(set(names.values()) - set(self.labels))
-        if stray:
-            return [f"label_names: {stray} are not among the labels; correct one of the two"]
-        taken = sorted(value for value, label in names.items() if value in self.labels and value != label)
-        if taken:
-            return [f"label_names: {taken} are labels themselves, and cannot stand for others"]
-        repeated = sorted({label for label in self.labels if self.labels.count(label) > 1})
-        problems = [f"labels {repeated} are declared more than once"] if repeated else []
-        means = {label: label for label in self.labels} | names
-        for group in alike(means):
-            if len({means[name] for name in group}) > 1:
-                problems.append(f"labels: {group!a} differ in blanks or Unicode form alone; keep one of them")
-        if any(not label.strip() for label in self.labels):
-            problems.append("labels: one is empty or blank, and no record can have it; take it out")
-        return problems + (["fewer than 2 labels are declared"] if len(self.labels) < 2 else [])
+    def _label_problems(self) -> Iterator[str]:
+        target, labels, names = self.task.target, self.labels, self.label_names or {}
+        if not target.has_labels:
+            if labels is not None or self.label_names is not None:
+                yield f"labels: {self.task} has no labels; leave them out"
+        elif not isinstance(labels, list):
+            if self.label_names is not None:
+                yield "label_names: declare the labels that it names (labels: [a, b])"
+            elif labels is None:
+                yield "declare the labels (labels: [a, b]) or have them read from the data (labels: infer)"
+            elif target.ordered:
+                yield f"labels: those of {self.task} have an order; declare them, the lowest first"
+        elif stray := sorted(set(names.values()) - set(labels)):
+            yield f"label_names: {stray} are not among the labels; correct one of the two"
+        elif taken := sorted(value for value, label in names.items() if value in labels and value != label):
+            yield f"label_names: {taken} are labels themselves, and cannot stand for others"
+        else:
+            if repeated := sorted({label for label in labels if labels.count(label) > 1}):
+                yield f"labels {repeated} are declared more than once"
+            means = {label: label for label in labels} | names
+            for group in alike(means):
+                if len({means[name] for name in group}) > 1:
+                    yield f"labels: {group!a} differ in blanks or Unicode form alone; keep one of them"
+            if any(not label.strip() for label in labels):
+                yield "labels: one is empty or blank, and no record can have it; take it out"
+            if len(labels) < 2:
+                yield "fewer than 2 labels are declared"
 
-    def _sequence_problems(self) -> list[str]:
+    def _sequence_problems(self) -> Iterator[str]:
         if self.partition.group is not None and self.sequences.prior is not None:
-            return ["sequences.prior: the prior follows from partition.group.deletion; leave one of the two out"]
+            yield "sequences.prior: the prior follows from partition.group.deletion; leave one of the two out"
+            return
         try:
             # A group that is wrong has no prior; the rest can be checked all the same.
-            settings = self._settings(None) if self._group_problems() else self.settings()
+            settings = self._settings(None) if any(self._group_problems()) else self.settings()
         except SettingError as error:
-            return [f"sequences: {problem}" for problem in error.problems]
-        if problem := selector_problem(self.sequences.selector, settings[0]):
-            return [f"sequences: {problem}"]
+            yield from (f"sequences: {problem}" for problem in error.problems)
+            return
         shards, slices = self.partition.shards, self.partition.slices
-        if shards * slices * self.budget <= MOST_NUMBERS:
-            return []
-        return [
-            f"partition: {shards:,} shards of {slices:,} slices in {self.budget:,} orders are more than "
-            f"{MOST_NUMBERS:,} numbers; lower partition.shards, partition.slices or sequences.budget"
-        ]
+        if problem := selector_problem(self.sequences.selector, settings[0]):
+            yield f"sequences: {problem}"
+        elif shards * slices * self.budget > MOST_NUMBERS:
+            yield (
+                f"partition: {shards:,} shards of {slices:,} slices in {self.budget:,} orders are more than "
+                f"{MOST_NUMBERS:,} numbers; lower partition.shards, partition.slices or sequences.budget"
+            )
 
-    def _group_problems(self) -> list[str]:
+    def _group_problems(self) -> Iterator[str]:
         group = self.partition.group
         if group is None:
-            return []
-        problems = group.problems(self.partition.slices)
+            return
+        yield from group.problems(self.partition.slices)
         for role, columns in self.columns.named().items():
             if group.column in columns and (role != "label" or not self.task.target.one_label):
-                problems.append(
+                yield (
                     f"partition.group.column: {group.column!r} is columns.{role} already; a group is a column of its "
                     "own, or the label of a classification"
                 )
-        if group.column == self.columns.label and isinstance(self.labels, list):
-            stray = sorted(set(self.labels) ^ group.slices.keys())
-            if stray:
-                problems.append(f"partition.group.slices: the groups are the labels, but {stray} are not in both")
-        return problems
+        declared = self.labels if group.column == self.columns.label and isinstance(self.labels, list) else group.slices
+        if stray := sorted(set(declared) ^ group.slices.keys()):
+            yield f"partition.group.slices: the groups are the labels, but {stray} are not in both"
 
-    def _growth_problems(self) -> list[str]:
-        asked, slices = self.deletion.repair, self.partition.slices
+    def _growth_problems(self) -> Iterator[str]:
+        asked = self.deletion.repair
         if not isinstance(asked, AsNeeded):
-            return []
-        problems = []
+            return
         if self.sequences != Sequences(prior=self.sequences.prior):
-            problems.append("sequences: deletion.repair says which chains there are; take all but the prior out")
-        problems += asked.problems(slices)
+            yield "sequences: deletion.repair says which chains there are; take all but the prior out"
+        yield from asked.problems(self.partition.slices)
         if self.prediction.ensemble == "sequences":
-            problems.append("prediction.ensemble: chains grown as needed do not answer side by side; use shards")
-        return problems
+            yield "prediction.ensemble: chains grown as needed do not answer side by side; use shards"
 
     def growth(self) -> forests.Growth | None:
         """Repair as needed, if the recipe says so. Costs of stages follow from declared numbers, never from times."""
@@ -436,11 +470,7 @@ class Recipe(Part):
         return min(DEFAULT_BUDGET, slices)
 
     def settings(self) -> tuple[Setting, ...]:
-        """Setting from which each shard's orders are chosen.
-
-        Raises:
-            SettingError: with everything that is wrong.
-        """
+        """Setting from which each shard's orders are chosen. A `SettingError` says everything that is wrong."""
         return self._settings(self.slice_prior if self.sequences.prior is None else self.sequences.prior)
 
     def _settings(self, prior: Sequence[float] | Sequence[Sequence[float]] | None) -> tuple[Setting, ...]:
@@ -455,12 +485,12 @@ class Recipe(Part):
         )
         rows = prior_rows(prior, shards=self.partition.shards)
         settings: dict[tuple[float, ...] | None, Setting] = {}
-        problems: list[str] = []
+        problems: dict[str, None] = {}
         for row in dict.fromkeys(rows):
             try:
                 settings[row] = replace(shared, prior=row)
             except SettingError as error:
-                problems += [problem for problem in error.problems if problem not in problems]
+                problems |= dict.fromkeys(error.problems)
         if problems:
             raise SettingError(*problems)
         return tuple(settings[row] for row in rows)

@@ -7,8 +7,9 @@ the label set of `labels: infer`.
 from __future__ import annotations
 
 import hashlib
+import itertools
 from array import array
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -18,39 +19,20 @@ import pyarrow as pa
 from s3t.errors import DataError
 from s3t.recipe import Group, Recipe
 from s3t.recipe.labels import LabelNames, alike, comparison_key, name_of
-from s3t.records.canonical import canonical_bytes
-from s3t.records.cells import Cells
-from s3t.records.column_types import may_be_categories, may_be_lists, may_be_names, may_be_numbers
-from s3t.records.columns import column_values, converted, converted_or_same, values_of
+from s3t.records.columns import column_values, converted, parsed, values_of
 from s3t.records.features import read_features
-from s3t.records.names import normal_form, space_problem, text_of
-from s3t.records.problems import Problems
-from s3t.records.reading import Table, columns_in_words
-from s3t.records.repeats import Names
+from s3t.records.reading import Problems, Table, columns_in_words
+from s3t.records.requests import CellError, name_in, normal_form
+from s3t.records.rows import Cells, DuplicateFinder, canonical_bytes
 from s3t.tasks import Kind
 from s3t.wording import did_you_mean
 
-
-def groups_of(cells: Iterable[Any], group: Group, problems: Problems) -> list[str | None]:
-    """The group of each row, from the cells of the group's column; None where it is a problem."""
-    names = [name_of(cell) for cell in cells]
-    keys = {comparison_key(name) for name in group.slices}
-    for row, name in enumerate(names):
-        if name is None:
-            problems.add_row(row, f"the group (column {group.column!r}) is empty; give every record one")
-        elif name not in group.slices and comparison_key(name) in keys:
-            problems.add_row(
-                row,
-                f"the group (column {group.column!r}) differs from a declared one in blanks or Unicode form alone; "
-                "write both alike",
-            )
-        elif name not in group.slices:
-            problems.add_row(
-                row,
-                f"the group (column {group.column!r}) is outside the declared groups; declare it in "
-                "partition.group or correct the row",
-            )
-    return [name if name in group.slices else None for name in names]
+_LABELS: Mapping[Kind, pa.DataType] = {
+    "category": pa.string(),
+    "categories": pa.list_(pa.string()),
+    "number": pa.float64(),
+}
+"""Type of the records' column `label`, by the kind of the label column."""
 
 
 def among_of(groups: Iterable[str | None], group: Group) -> list[tuple[int, ...]]:
@@ -63,7 +45,7 @@ class OneGroupEach:
     """Check that all rows of an owner have one group, since they lie in one slice. Takes 20 bytes of memory a row."""
 
     def __init__(self, owner_is: str, group: Group) -> None:
-        self._owner_is, self._owners = owner_is, Names()
+        self._owner_is, self._owners = owner_is, DuplicateFinder()
         self._numbers: dict[str | None, int] = {name: number for number, name in enumerate(group.slices)}
         self._groups = array("I")
 
@@ -88,8 +70,6 @@ class OneGroupEach:
 
 
 class CheckedRows(NamedTuple):
-    """A window of records without a problem."""
-
     rows: pa.Table
     among: list[tuple[int, ...]] | None
     """See `Records.among`."""
@@ -99,98 +79,93 @@ class Checks:
     """The checks of records, window by window.
 
     Args:
-        table: the first window.
         fixed: the label set of a run, which cannot change any more; None: the recipe's.
     """
 
-    def __init__(
-        self, recipe: Recipe, table: Table, *, with_owners: bool, fixed: tuple[str, ...] | None = None
-    ) -> None:
-        self._recipe, self._where, self._fixed = recipe, table.where, fixed
-        kind = recipe.task.target.column
-        self._label_column = None if kind is None else _LABEL_COLUMNS[kind]
+    labels: tuple[str, ...] = ()
+    """The label set, once all windows were looked at."""
+
+    def __init__(self, recipe: Recipe, *, with_owners: bool = True, fixed: tuple[str, ...] | None = None) -> None:
+        self._recipe, self._fixed = recipe, fixed
         self._columns = recipe.columns.model_copy(update={} if with_owners else {"id": None, "subject": None})
-        self._group = recipe.partition.group if with_owners else None
-        self._problems, self._column_problems = Problems(table.positions), Problems(table.positions)
-        self._names: list[str] = list(table.rows.column_names)
-        self._rows, self._refused = 0, False
-        self._ids = Names()
+        self._group = group = recipe.partition.group if with_owners else None
+        self._names: list[str] = []
+        self._ids = DuplicateFinder()
         self._first_rows: dict[str, int] = {}
         """First row of each label, for `labels: infer`."""
-        group = self._group
         self._groups_of_subjects = None if group is None else OneGroupEach("the subject", group)
         self._groups_of_ids = None if group is None else OneGroupEach("the same record", group)
-        self._fields = self._wanted()
-
-    def _wanted(self) -> dict[str, str]:
+        named = self._columns.named().items()
+        self._fields = {name: f"columns.{role}" for role, names in named for name in names}
         """Columns that have to be there, and the recipe's fields that name them."""
-        roles = self._columns.named()
-        if self._label_column is None:
-            roles = {role: names for role, names in roles.items() if role != "label"}
-        fields = {name: f"columns.{role}" for role, names in roles.items() for name in names}
-        if self._group is not None:
-            fields.setdefault(self._group.column, "partition.group.column")
-        return fields
+        if recipe.task.target.column is None:
+            self._fields.pop(self._columns.label, None)
+        if group is not None:
+            self._fields.setdefault(group.column, "partition.group.column")
 
-    def window(self, table: Table) -> CheckedRows | None:
+    def checked(self, tables: Iterable[Table]) -> Iterator[CheckedRows]:
+        """The records of each window, while there is no problem; those of all windows are told at their end."""
+        table, rows = None, 0
+        for table in tables:
+            rows += table.rows.num_rows
+            if (records := self._window(table)) is not None:
+                yield records
+        if table is not None:
+            self.labels = self._finish(table, rows)
+
+    def _window(self, table: Table) -> CheckedRows | None:
         """The records of the next window; None if there are problems in it, or were in an earlier one."""
-        recipe, problems = self._recipe, self._problems
-        problems.begin(table.first)
         table = self._with_known_columns(table)
-        self._rows += table.rows.num_rows
-        features = read_features(table, recipe, problems)
-        labels = None if self._label_column is None else _labels(table, recipe, self._label_column, problems)
-        missing = self._missing()
-        if not missing:
-            _check_counts(features, labels, recipe, problems)
-        given = _subjects(table, self._columns.subject, problems)
-        normal = (None if subject is None else normal_form(subject) for subject in Cells(given))
-        subjects = converted_or_same(normal, pa.string(), pa.table({"given": given}), "given")
-        ids = _declared_ids(table, self._columns.id, self._ids, problems)
-        self._check_labels(_cells(labels), table.first)
+        features = read_features(table, self._recipe)
+        labels = self._labels(table)
+        if self._recipe.task.inputs.in_words and labels is not None:
+            self._check_counts(table, features["text"], labels)
+        given = self._subjects(table)
+        subjects = converted((subject and normal_form(subject) for subject in Cells(given)), pa.string())
+        ids = self._declared_ids(table)
         groups = self._groups(table, labels, subjects)
-        if problems or missing:
-            self._refused = True
+        if table.problems or self._missing():
             return None
-        if self._columns.id is None or ids is None:
+        if ids is None:
             # Of the subject as it is given, not in its normal form, so that `s3t ids` gives the ids of older runs, too.
-            ids = _content_ids(given, labels, features)
+            columns = [given, *([] if labels is None else [labels]), *(features[role] for role in sorted(features))]
+            contents = zip(*map(Cells, columns), strict=True)
+            ids = converted((hashlib.sha256(canonical_bytes(row)).hexdigest() for row in contents), pa.string())
             if groups is not None and self._groups_of_ids is not None:
                 self._groups_of_ids.add(Cells(ids), groups)
         arrays = {"record": ids, "subject": subjects} | ({} if labels is None else {"label": labels})
         among = None if groups is None or self._group is None else among_of(groups, self._group)
         return CheckedRows(pa.table(arrays | features), among)
 
-    def finish(self) -> tuple[str, ...]:
-        """The label set, once all windows were looked at."""
-        problems, target = self._problems, self._recipe.task.target
+    def _finish(self, last: Table, rows: int) -> tuple[str, ...]:
+        """The label set, if nothing is wrong with the rows together."""
+        problems, target = last.problems, self._recipe.task.target
         problems.begin(0)
-        check_columns(self._names, self._fields, self._column_problems, of_a_run=self._fixed is not None)
+        check_columns(self._names, self._fields, problems, of_a_run=self._fixed is not None)
         for row, first in zip(*map(np.ndarray.tolist, self._ids.repeated()), strict=True):
             problems.add_row(
                 row,
                 f"the id (column {self._columns.id!r}) is a duplicate of {problems.named(first)}'s; ids must be "
                 "unique, correct one of them",
             )
-        if target.has_labels and self._declared() is None and len(self._first_rows) < 2:
+        declared = self._declared()
+        if target.has_labels and declared is None and len(self._first_rows) < 2:
             problems.add(f"labels: infer found {len(self._first_rows)} labels; a classifier needs at least 2")
         for first, *others in alike(self._first_rows):
             for other in others:
                 like = f"{problems.named(self._first_rows[first])}'s"
-                problems.add_row(self._first_rows[other], self._differs_unseen(like))
+                what = f"the label (column {self._recipe.columns.label!r})"
+                problems.add_row(self._first_rows[other], f"{what} {_differs_unseen(like)}")
         if self._groups_of_subjects is not None:
             self._groups_of_subjects.check(problems)
-        if self._rows == 0:
+        if rows == 0:
             problems.add("holds no records")
         if self._groups_of_ids is not None and not problems:
             self._groups_of_ids.check(problems)
-        if found := self._column_problems.sentences() + problems.sentences():
-            raise DataError(self._where, found)
-        if self._refused:
-            raise AssertionError("records without a problem were refused")
+        if problems:
+            raise DataError(last.where, problems.sentences())
         if not target.has_labels:
             return ()
-        declared = self._declared()
         return tuple(sorted(self._first_rows)) if declared is None else declared
 
     def _missing(self) -> bool:
@@ -204,174 +179,134 @@ class Checks:
 
     def _with_known_columns(self, table: Table) -> Table:
         """The window with every wanted column that earlier ones had: JSON lines may leave out what is empty."""
-        present = table.rows.column_names
-        for name in present:
-            if name not in self._names:
-                self._names.append(name)
-                if name in self._fields and self._needs(name):
-                    row = self._problems.named(0)
-                    self._problems.add(f"column {name!r} is missing before {row}; give every record one")
-        rows = table.rows
+        rows, present = table.rows, table.rows.column_names
+        new = [name for name in present if name not in self._names]
+        for name in new if table.first else ():
+            if name in self._fields and self._needs(name):
+                row = table.problems.named(0)
+                table.problems.add(f"column {name!r} is missing before {row}; give every record one")
+        self._names += new
         for name in self._fields:
             if name in self._names and name not in present:
                 rows = rows.append_column(name, pa.nulls(rows.num_rows))
         return replace(table, rows=rows)
 
-    def _groups(
-        self, table: Table, labels: pa.ChunkedArray | None, subjects: pa.ChunkedArray
-    ) -> list[str | None] | None:
-        if self._group is None:
+    def _declared_ids(self, table: Table) -> pa.ChunkedArray | None:
+        """The ids of a window's rows; the finder of duplicates takes in those that may be ids."""
+        values = column_values(table, self._columns.id, "name")
+        if values is None:
             return None
-        groups = groups_of(_group_cells(table, labels, self._recipe, self._problems), self._group, self._problems)
-        if self._groups_of_subjects is not None:
-            self._groups_of_subjects.add(Cells(subjects), groups)
-        return groups
+
+        def record_id(cell: Any) -> str:
+            name = name_in(cell)
+            if name is None:
+                raise CellError("is empty; give every record one")
+            return normal_form(name)
+
+        ids = parsed(table, values, record_id, pa.string(), what=f"the id (column {self._columns.id!r})")
+        self._ids.add(Cells(ids))
+        return ids
+
+    def _subjects(self, table: Table) -> pa.ChunkedArray:
+        """Subjects as they are given; null where there is none."""
+        name = self._columns.subject
+        values: Iterable[Any] | None = column_values(table, name, "name")
+        if values is None:
+            values = itertools.repeat(None, table.rows.num_rows)
+        return parsed(table, values, name_in, pa.string(), what=f"the subject (column {name!r})")
 
     def _declared(self) -> tuple[str, ...] | None:
         """The label set of the run or the recipe; None if it is the data's."""
         labels = self._recipe.labels
         return tuple(labels) if self._fixed is None and isinstance(labels, list) else self._fixed
 
-    def _check_labels(self, labels: Iterable[Any], first: int) -> None:
-        target, declared = self._recipe.task.target, self._declared()
+    def _labels(self, table: Table) -> pa.ChunkedArray | None:
+        """The labels of a window's rows; None if the task reads none."""
+        recipe = self._recipe
+        target, name, declared = recipe.task.target, recipe.columns.label, self._declared()
+        if target.column is None:
+            return None
+        names = LabelNames(recipe)
+
+        def label(cell: Any) -> Any:
+            if target.column == "categories":
+                cell = values_of(cell, recipe.columns.delimiter)
+            label = target.parsed(cell, names.label_of)
+            if label is None:
+                raise CellError(f"does not hold {target.wanted}; correct or drop the row")
+            return label
+
+        values = column_values(table, name, target.column)
+        labels = parsed(table, values, label, _LABELS[target.column], what=f"column {name!r}")
         if not target.has_labels:
-            return
-        if declared is None:
-            for row, label in enumerate(labels, start=first):
-                for found in () if label is None else target.labels_in(label):
-                    self._first_rows.setdefault(found, row)
-            return
-        known, name = set(declared), self._recipe.columns.label
-        keys = {comparison_key(value) for value in (*declared, *(self._recipe.label_names or ()))}
-        whose = "the declared labels; declare it"
-        whose = whose if self._fixed is None else "the run's labels, fixed at init; drop the row"
-        for row, label in enumerate(labels):
-            stray = set() if label is None else set(target.labels_in(label)) - known
-            if stray and keys.issuperset(map(comparison_key, stray)):
-                self._problems.add_row(
-                    row, self._differs_unseen("a declared one" if self._fixed is None else "the run's")
-                )
-            elif stray:
-                self._problems.add_row(row, f"the label (column {name!r}) is outside {whose} or correct the row")
+            return labels
+        known = set(declared or ())
+        keys = {comparison_key(value) for value in (*known, *(recipe.label_names or ()))}
+        other, whose = "a declared one", "declared labels; declare it"
+        if self._fixed is not None:
+            other, whose = "the run's", "run's labels, fixed at init; drop the row"
+        for row, given in enumerate(Cells(labels)):
+            found = () if given is None else target.labels_in(given)
+            if declared is None:
+                for one in found:
+                    self._first_rows.setdefault(one, table.first + row)
+            elif stray := set(found) - known:
+                problem = f"is outside the {whose} or correct the row"
+                if keys.issuperset(map(comparison_key, stray)):
+                    problem = _differs_unseen(other)
+                table.problems.add_row(row, f"the label (column {name!r}) {problem}")
+        return labels
 
-    def _differs_unseen(self, other: str) -> str:
-        """The problem of a label that looks like another one."""
-        name = self._recipe.columns.label
-        return f"the label (column {name!r}) differs from {other} in blanks or Unicode form alone; write both alike"
+    def _check_counts(self, table: Table, texts: pa.ChunkedArray, labels: pa.ChunkedArray) -> None:
+        for row, (words, tags) in enumerate(zip(Cells(texts), Cells(labels), strict=False)):
+            if words is None or tags is None:
+                continue
+            if len(words) != len(tags):
+                columns = f"columns {self._columns.text!r} and {self._columns.label!r}"
+                table.problems.add_row(row, f"{columns} hold lists of different lengths; give each word one tag")
+
+    def _groups(
+        self, table: Table, labels: pa.ChunkedArray | None, subjects: pa.ChunkedArray
+    ) -> list[str | None] | None:
+        """The group of each row, None where it is a problem; if it is the label, by the label's name in the recipe."""
+        group = self._group
+        if group is None:
+            return None
+        if labels is not None and group.column == self._columns.label:
+            cells: Cells | None = Cells(labels)
+        else:
+            cells = column_values(table, group.column, "category")
+        names = list(map(name_of, cells or ()))
+        keys = {comparison_key(name) for name in group.slices}
+        for row, name in enumerate(names):
+            if name in group.slices:
+                continue
+            problem = "is outside the declared groups; declare it in partition.group or correct the row"
+            if name is None:
+                problem = "is empty; give every record one"
+            elif comparison_key(name) in keys:
+                problem = _differs_unseen("a declared one")
+            table.problems.add_row(row, f"the group (column {group.column!r}) {problem}")
+        groups = [name if name in group.slices else None for name in names]
+        if self._groups_of_subjects is not None:
+            self._groups_of_subjects.add(Cells(subjects), groups)
+        return groups
 
 
-def _like(name: str, present: Sequence[str], expected: Mapping[str, str]) -> str:
-    """Suggested column; empty where the header may be a record (see `columns_in_words`)."""
-    return did_you_mean(name, present) if set(present) & set(expected) else ""
+def _differs_unseen(other: str) -> str:
+    return f"differs from {other} in blanks or Unicode form alone; write both alike"
 
 
 def check_columns(present: Sequence[str], fields: dict[str, str], problems: Problems, *, of_a_run: bool) -> None:
     """Check that every column is there once; `fields` maps columns to the recipe's fields that name them."""
     remedy = "correct the data's column names" + ("" if of_a_run else ", or the recipe's columns")
+    is_header = bool(set(present) & set(fields))  # else it may be a record (see `columns_in_words`)
     for name, field in fields.items():
         count = present.count(name)
         if count == 0:
             problems.add(
                 f"column {name!r} is missing ({field}); {columns_in_words(present, fields)}"
-                f"{_like(name, present, fields)}: {remedy}"
+                f"{did_you_mean(name, present) if is_header else ''}: {remedy}"
             )
         elif count > 1:
             problems.add(f"column {name!r} occurs {count} times; name each column once")
-
-
-NAME_IS = "an id or a subject is text or a whole number"
-
-
-def _declared_ids(table: Table, name: str | None, ids: Names, problems: Problems) -> pa.ChunkedArray | None:
-    """The ids of a window's rows; `ids` takes in those that may be ids."""
-    values = column_values(table, name, may_be_names, NAME_IS, problems)
-    if name is None or values is None:
-        return None
-    records: list[str | None] = []
-    for row, value in enumerate(values):
-        text = text_of(value)
-        problem = "is empty; give every record one" if text is None else space_problem(text)
-        if problem is not None:
-            problems.add_row(row, f"the id (column {name!r}) {problem}")
-        records.append(None if text is None or problem is not None else normal_form(text))
-    ids.add(records)
-    return converted_or_same((record or "" for record in records), pa.string(), table.rows, name)
-
-
-def _subjects(table: Table, name: str | None, problems: Problems) -> pa.ChunkedArray:
-    values = column_values(table, name, may_be_names, NAME_IS, problems)
-    if name is None or values is None:
-        return pa.chunked_array([pa.nulls(table.rows.num_rows, pa.string())])
-    subjects = converted_or_same(map(text_of, values), pa.string(), table.rows, name)
-    for row, subject in enumerate(Cells(subjects)):
-        problem = None if subject is None else space_problem(subject)
-        if problem is not None:
-            problems.add_row(row, f"the subject (column {name!r}) {problem}")
-    return subjects
-
-
-def _labels(table: Table, recipe: Recipe, column: _LabelColumn, problems: Problems) -> pa.ChunkedArray:
-    name, target, names = recipe.columns.label, recipe.task.target, LabelNames(recipe)
-    values = column_values(table, name, column.fits, column.expected, problems)
-
-    def labels() -> Iterator[Any]:
-        for row, value in enumerate(values or ()):
-            cell = values_of(value, recipe.columns.delimiter) if target.column == "categories" else value
-            label = target.parsed(cell, names.label_of)
-            if label is None:
-                problems.add_row(row, f"column {name!r} does not hold {target.wanted}; correct or drop the row")
-            yield label
-
-    return converted(labels(), column.kept)
-
-
-def _cells(column: pa.ChunkedArray | None) -> Collection[Any]:
-    return () if column is None else Cells(column)
-
-
-def _check_counts(
-    features: Mapping[str, pa.ChunkedArray], labels: pa.ChunkedArray | None, recipe: Recipe, problems: Problems
-) -> None:
-    """Check that every row has as many tags as words."""
-    if not recipe.task.inputs.in_words or labels is None or problems.sentences():
-        return
-    for row, (words, tags) in enumerate(zip(Cells(features["text"]), Cells(labels), strict=True)):
-        if len(words) != len(tags):
-            columns = f"columns {recipe.columns.text!r} and {recipe.columns.label!r}"
-            problems.add_row(row, f"{columns} hold lists of different lengths; give each word one tag")
-
-
-def _group_cells(table: Table, labels: pa.ChunkedArray | None, recipe: Recipe, problems: Problems) -> Collection[Any]:
-    """The group of every row; where the label is the group, by the name that the recipe gives it."""
-    group = recipe.partition.group
-    if group is None or (labels is not None and group.column == recipe.columns.label):
-        return _cells(labels)
-    cells = column_values(table, group.column, may_be_categories, "a group is text, a number, true or false", problems)
-    return cells or ()
-
-
-class _LabelColumn(NamedTuple):
-    """Reader of a label column."""
-
-    fits: Callable[[pa.DataType], bool]
-    """True if a column of that type may hold labels."""
-    expected: str
-    """Expected content, for messages."""
-    kept: pa.DataType
-    """Type of the records' column `label`."""
-
-
-_LABEL_COLUMNS: Mapping[Kind, _LabelColumn] = {
-    "category": _LabelColumn(may_be_categories, "a label is text, a number, true or false", pa.string()),
-    "categories": _LabelColumn(may_be_lists, "labels are lists, or text with a delimiter", pa.list_(pa.string())),
-    "number": _LabelColumn(may_be_numbers, "a regression's label is a number", pa.float64()),
-}
-
-
-def _content_ids(
-    subjects: pa.ChunkedArray, labels: pa.ChunkedArray | None, features: Mapping[str, pa.ChunkedArray]
-) -> pa.ChunkedArray:
-    """The hash of content and subject: identical rows share it."""
-    columns = [subjects, *([] if labels is None else [labels]), *(features[name] for name in sorted(features))]
-    rows = zip(*map(Cells, columns), strict=True)
-    return converted((hashlib.sha256(canonical_bytes(row)).hexdigest() for row in rows), pa.string())

@@ -1,17 +1,96 @@
-"""A column of a table as read: its values, if it can hold what it should."""
+"""Columns of a table as read: their values, if they can hold what they should, and what is made of each cell."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
 
-from s3t.records.cells import WINDOW_ROWS, Cells
-from s3t.records.column_types import type_in_words
-from s3t.records.problems import Problems
 from s3t.records.reading import Table
+from s3t.records.requests import CellError
+from s3t.records.rows import WINDOW_ROWS, Cells
+from s3t.tasks import Kind
+
+_TYPES: Mapping[str, Callable[[pa.DataType], bool]] = {
+    "nothing": pa.types.is_null,
+    "text": lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind),
+    "floating-point numbers": pa.types.is_floating,
+    "decimal numbers": pa.types.is_decimal,
+    "whole numbers": pa.types.is_integer,
+    "true and false": pa.types.is_boolean,
+    "dates or times": pa.types.is_temporal,
+    "bytes": lambda kind: (
+        pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
+    ),
+    "lists": lambda kind: pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind),
+    "mappings": pa.types.is_nested,
+}
+_NAMES = frozenset({"nothing", "text", "whole numbers"})
+_CATEGORIES = _NAMES | {"true and false", "floating-point numbers"}  # these are declared, so 1.0 can only mean 1
+_LISTS = frozenset({"nothing", "text", *(f"lists of {content}" for content in _CATEGORIES)})
+_FITTING: Mapping[Kind, tuple[frozenset[str], str]] = {
+    "name": (_NAMES, "an id or a subject is text or a whole number"),
+    "category": (_CATEGORIES, "a label or a group is text, a number, true or false"),
+    "categories": (_LISTS, "labels are lists, or text with a delimiter"),
+    "number": (_NAMES | {"floating-point numbers", "decimal numbers"}, "a regression's label is a number"),
+    "text": (frozenset({"nothing", "text"}), "a text is text"),
+    "words": (_LISTS, "words are lists of text, or text with a delimiter"),
+    "messages": (
+        frozenset({"nothing", "text", "lists of mappings", "lists of nothing"}),
+        "a chat is a list of messages, or such a list as JSON",
+    ),
+}
+"""Contents of a column that fit its kind, and what they have to be, for messages. Images may be anything."""
+
+
+def type_in_words(kind: pa.DataType) -> str:
+    """Content of a column of that type, in words: a mapping's type would name its keys.
+
+    >>> type_in_words(pa.float64()), type_in_words(pa.list_(pa.struct({"key": pa.string()})))
+    ('floating-point numbers', 'lists of mappings')
+    """
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    words = next((words for words, fits in _TYPES.items() if fits(kind)), "values of another kind")
+    return f"lists of {type_in_words(kind.value_type)}" if words == "lists" else words
+
+
+def type_problem(kind: pa.DataType, wanted: Kind) -> str | None:
+    """The reason why a column of that type cannot hold what it should; None if it can."""
+    if wanted not in _FITTING:
+        return None
+    fitting, expected = _FITTING[wanted]
+    content = type_in_words(kind)
+    return None if content in fitting else f"holds {content}; {expected}, so convert the column"
+
+
+def column_values(table: Table, name: str | None, kind: Kind) -> Cells | None:
+    """A column's values; None if it is not there, or not there once, or its type does not fit, which is a problem."""
+    if name is None or table.rows.column_names.count(name) != 1:
+        return None
+    column = table.rows[name]
+    if (problem := type_problem(column.type, kind)) is not None:
+        table.problems.add(f"column {name!r} {problem}")
+        return None
+    return Cells(column)
+
+
+def parsed(
+    table: Table, cells: Iterable[Any] | None, parse: Callable[[Any], Any], kind: pa.DataType, *, what: str
+) -> pa.ChunkedArray:
+    """What is made of each cell. Where `parse` raises `CellError`, the row has a problem, and null in the column."""
+
+    def values() -> Iterator[Any]:
+        for row, cell in enumerate(cells or ()):
+            try:
+                yield parse(cell)
+            except CellError as error:
+                table.problems.add_row(row, f"{what} {error}")
+                yield None
+
+    return converted(values(), kind)
 
 
 def converted(values: Iterable[Any], kind: pa.DataType) -> pa.ChunkedArray:
@@ -21,30 +100,6 @@ def converted(values: Iterable[Any], kind: pa.DataType) -> pa.ChunkedArray:
         made = pa.array(window, kind)
         chunks += made.chunks if isinstance(made, pa.ChunkedArray) else [made]  # texts of more than 2 GB
     return pa.chunked_array(chunks, kind)
-
-
-def converted_or_same(values: Iterable[Any], kind: pa.DataType, rows: pa.Table, name: str) -> pa.ChunkedArray:
-    """A column of some values, or the table's own column if it has just these, so that they are in memory once."""
-    column = converted(values, kind)
-    if rows.column_names.count(name) == 1 and rows[name].type == kind and rows[name].equals(column):
-        return rows[name]
-    return column
-
-
-def column_values(
-    table: Table, name: str | None, fits: Callable[[pa.DataType], bool], expected: str, problems: Problems
-) -> Cells | None:
-    """A column's values; None if it is not there, or not there once, or its type does not fit, which is a problem.
-
-    `expected` says in the message what the values have to be.
-    """
-    if name is None or table.rows.column_names.count(name) != 1:
-        return None
-    column = table.rows[name]
-    if not fits(column.type):
-        problems.add(f"column {name!r} holds {type_in_words(column.type)}; {expected}, so convert the column")
-        return None
-    return Cells(column)
 
 
 def values_of(cell: Any, delimiter: str | None) -> list[Any] | None:

@@ -1,131 +1,143 @@
-"""The features of records: texts, words or images, from their columns."""
+"""The features of records: texts, words, images or chats, from their columns."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
+from s3t.json_text import JsonError, read_json
 from s3t.recipe import Recipe
-from s3t.recipe.template import filled, is_template, template_columns
-from s3t.records.chats import chat_of, question_of
-from s3t.records.column_types import is_text, may_be_chats, may_be_lists
-from s3t.records.columns import column_values, converted, converted_or_same, values_of
+from s3t.recipe.schema import filled, is_template, template_columns
+from s3t.records.columns import column_values, converted, parsed, values_of
 from s3t.records.images import image_bytes
-from s3t.records.problems import Problems
-from s3t.records.reading import Table
+from s3t.records.reading import Problems, Table
+from s3t.records.requests import CellError, is_unicode
 from s3t.tasks import Kind
 
+ASSISTANT = "assistant"
+"""The role whose turns a language model learns to write."""
+_TEXT = pa.string()
 
-def read_features(table: Table, recipe: Recipe, problems: Problems) -> dict[str, pa.ChunkedArray]:
-    """Feature columns by role, as stored in records; adds to `problems`."""
+
+def read_features(table: Table, recipe: Recipe) -> dict[str, pa.ChunkedArray]:
+    """Feature columns by role, as stored in records."""
     inputs, columns = recipe.task.inputs, recipe.columns.model_dump()
     given = [role for role in inputs.roles if columns[role] is not None]
-    return {role: _FEATURES[inputs.column_kind(role)](table, columns[role], recipe, problems) for role in given}
+    return {role: _feature(table, columns[role], inputs.column_kind(role), recipe) for role in given}
 
 
-def read_prompts(table: Table, recipe: Recipe, problems: Problems, role: str) -> dict[str, pa.ChunkedArray]:
-    """The column of prompts by its role; adds to `problems`. A chat ends before the assistant's turn."""
-    reader = _questions if role == "messages" else _texts
-    return {role: reader(table, getattr(recipe.columns, role), recipe, problems)}
+def read_prompts(table: Table, recipe: Recipe, role: str) -> dict[str, pa.ChunkedArray]:
+    """The column of prompts by its role. A chat ends before the assistant's turn."""
+    name = getattr(recipe.columns, role)
+    return {role: _column(table, name, "messages", _question) if role == "messages" else _texts(table, name)}
 
 
-def _images(table: Table, name: str, recipe: Recipe, problems: Problems) -> pa.ChunkedArray:
-    cells = column_values(table, name, lambda _: True, "", problems) or ()
-    return image_bytes(cells, name, table.folder, problems)
+def _feature(table: Table, name: Any, kind: Kind, recipe: Recipe) -> pa.ChunkedArray:
+    if kind == "image":
+        return image_bytes(table, name)
+    if kind == "messages":
+        return _column(table, name, kind, chat_of)
+    if kind == "text":
+        return _texts(table, name)
 
-
-def _words(table: Table, name: str, recipe: Recipe, problems: Problems) -> pa.ChunkedArray:
-    """Lists of words."""
-    values = (
-        column_values(table, name, may_be_lists, "words are lists of text, or text with a delimiter", problems) or ()
-    )
-
-    def lists() -> Iterator[list[Any] | None]:
-        for row, value in enumerate(values):
-            words = values_of(value, recipe.columns.delimiter)
-            if words and all(isinstance(word, str) and word.strip() for word in words):
-                yield words
-                continue
-            problems.add_row(
-                row,
-                f"column {name!r} is no list of words, nor text that columns.delimiter cuts into words; fill or drop "
-                "the row",
+    def words(cell: Any) -> list[str]:
+        words = values_of(cell, recipe.columns.delimiter)
+        if not words or not all(isinstance(word, str) and word.strip() for word in words):
+            raise CellError(
+                "is no list of words, nor text that columns.delimiter cuts into words; fill or drop the row"
             )
-            yield None
+        return words
 
-    return converted(lists(), pa.list_(pa.string()))
-
-
-def _texts(table: Table, text: str | list[str], _recipe: Recipe, problems: Problems) -> pa.ChunkedArray:
-    if not isinstance(text, str):
-        return converted(_first_filled(table, text, problems), pa.string())
-    parts = {name: _parts(table, name, problems) for name in template_columns(text)}
-    return converted_or_same(_filled(text, parts), pa.string(), table.rows, text)
+    return _column(table, name, kind, words, pa.list_(pa.string()))
 
 
-def _first_filled(table: Table, texts: Sequence[str], problems: Problems) -> Iterator[str | None]:
-    """Yields, for every row, the first template whose columns are filled; None where no template's are."""
-    wanted = {text: template_columns(text) for text in texts}
+def _column(
+    table: Table, name: str, kind: Kind, parse: Callable[[Any], Any], made: pa.DataType = _TEXT
+) -> pa.ChunkedArray:
+    return parsed(table, column_values(table, name, kind), parse, made, what=f"column {name!r}")
+
+
+def _texts(table: Table, text: str | list[str]) -> pa.ChunkedArray:
+    """The text of each row: a column's, a template's, or the first of several templates whose columns are filled."""
+    if isinstance(text, str) and not is_template(text):
+        return _column(table, text, "text", _text)
+    wanted = {template: template_columns(template) for template in ([text] if isinstance(text, str) else text)}
     names = list(dict.fromkeys(name for columns in wanted.values() for name in columns))
-    parts = [column_values(table, name, is_text, "a text is text", problems) or () for name in names]
-    for row, cells in enumerate(zip(*parts, strict=False)):
-        filled_in = {name: cell for name, cell in zip(names, cells, strict=True) if cell is not None and cell.strip()}
-        fitting = next((text for text, columns in wanted.items() if filled_in.keys() >= set(columns)), None)
+    parts = [column_values(table, name, "text") for name in names]
+    if isinstance(text, str):  # every part is needed
+        for name, cells in zip(names, parts, strict=True):
+            parsed(table, cells, _text, _TEXT, what=f"column {name!r}")
+    # A column that is missing, which is a problem by now, has no rows.
+    rows = (dict(zip(names, row, strict=True)) for row in zip(*(cells or () for cells in parts), strict=False))
+    if isinstance(text, str):
+        return converted((None if None in row.values() else filled(text, row) for row in rows), _TEXT)
+    return converted(_first_filled(wanted, rows, table.problems), _TEXT)
+
+
+def _first_filled(
+    wanted: Mapping[str, Sequence[str]], rows: Iterable[Mapping[str, str | None]], problems: Problems
+) -> Iterator[str | None]:
+    """Yields, for every row, the first template whose columns are filled; None where no template's are."""
+    for row, cells in enumerate(rows):
+        given = {name: cell for name, cell in cells.items() if cell is not None and cell.strip()}
+        fitting = next((template for template, names in wanted.items() if given.keys() >= set(names)), None)
         if fitting is None:
             problems.add_row(row, "no template of columns.prompt has all its columns filled; fill or drop the row")
             yield None
         else:
-            yield filled(fitting, filled_in) if is_template(fitting) else filled_in[fitting]
+            yield filled(fitting, given) if is_template(fitting) else given[fitting]
 
 
-def _chats(table: Table, name: str, _recipe: Recipe, problems: Problems) -> pa.ChunkedArray:
-    """Chats as JSON."""
-    return _as_json(table, name, chat_of, problems)
+def _text(cell: str | None) -> str:
+    if cell is None or not cell.strip():
+        raise CellError("is empty or blank; every record needs text: fill or drop the row")
+    return cell
 
 
-def _questions(table: Table, name: str, _recipe: Recipe, problems: Problems) -> pa.ChunkedArray:
-    """Chats that an assistant is to answer, as JSON."""
-    return _as_json(table, name, question_of, problems)
+def chat_of(cell: Any) -> str:
+    """A chat, kept as JSON in one form.
+
+    >>> chat_of([{"role": "user", "content": "Hi", "name": None}, {"role": "assistant", "content": "Hello"}])
+    '[{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]'
+    """
+    messages = _messages(cell)
+    if not any(message["role"] == ASSISTANT for message in messages):
+        raise CellError("has no turn of an assistant, so there is nothing to learn; drop the row")
+    return json.dumps(messages, ensure_ascii=False)
 
 
-def _as_json(
-    table: Table, name: str, read: Callable[[Any], tuple[str | None, str]], problems: Problems
-) -> pa.ChunkedArray:
-    values = column_values(table, name, may_be_chats, "a chat is a list of messages, or such a list as JSON", problems)
-
-    def chats() -> Iterator[str | None]:
-        for row, value in enumerate(values or ()):
-            chat, problem = read(value)
-            if problem:
-                problems.add_row(row, f"column {name!r} {problem}")
-            yield chat
-
-    return converted(chats(), pa.string())
+def _question(cell: Any) -> str:
+    messages = _messages(cell)
+    if messages[-1]["role"] == ASSISTANT:
+        raise CellError("ends with the assistant's turn; end with the one that it is to answer")
+    return json.dumps(messages, ensure_ascii=False)
 
 
-def _filled(text: str, parts: Mapping[str, Collection[str | None]]) -> Iterable[str | None]:
-    """A template for every row; None where a part is missing."""
-    if not is_template(text):
-        return parts[text]
-    # A column that is missing, which is a problem by now, has no rows.
-    rows = (dict(zip(parts, row, strict=True)) for row in zip(*parts.values(), strict=False))
-    return (None if None in row.values() else filled(text, row) for row in rows)
+def _messages(cell: Any) -> list[dict[str, str]]:
+    if isinstance(cell, str):
+        try:
+            cell = read_json(cell)
+        except JsonError as error:
+            problem = str(error)
+            raise CellError(problem if ";" in problem else "is no JSON; write a list of messages") from None
+    if not isinstance(cell, list) or not cell:
+        raise CellError("is no list of messages; fill or drop the row")
+    return [_message(place, message) for place, message in enumerate(cell, start=1)]
 
 
-def _parts(table: Table, name: str, problems: Problems) -> Collection[str | None]:
-    values = column_values(table, name, is_text, "a text is text", problems) or ()
-    for row, value in enumerate(values):
-        if value is None or not value.strip():
-            problems.add_row(row, f"column {name!r} is empty or blank; every record needs text: fill or drop the row")
-    return values
-
-
-_FEATURES: Mapping[Kind, Callable[[Table, Any, Recipe, Problems], pa.ChunkedArray]] = {
-    "text": _texts,
-    "words": _words,
-    "image": _images,
-    "messages": _chats,
-}
-"""Reader of a feature's columns, by kind."""
+def _message(place: int, message: Any) -> dict[str, str]:
+    if not isinstance(message, dict):
+        raise CellError(f"message {place}: is no mapping; give each message role and content")
+    known: dict[str, Any] = {name: message.get(name) for name in ("role", "content")}
+    for name, value in known.items():
+        if not isinstance(value, str) or not value.strip():
+            raise CellError(f"message {place}: has no {name}, or one that is no text; fill it, or drop the message")
+        if not is_unicode(value):
+            raise CellError(f"message {place}: has a {name} with half a surrogate pair, which is no text; correct it")
+    if more := [name for name, value in message.items() if name not in known and value is not None]:
+        problem = f"has {len(more)} more fields than role and content, which s3t does not learn; take them out"
+        raise CellError(f"message {place}: {problem}")
+    return known

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import threading
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,9 @@ from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
 from s3t.disk import open_regular
 from s3t.errors import DataError
-from s3t.records.columns import converted
-from s3t.records.problems import Problems
+from s3t.records.columns import column_values, parsed
+from s3t.records.reading import Table
+from s3t.records.requests import CellError
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
 """Formats that are opened: Pillow decodes them itself. Of others, EPS starts Ghostscript."""
@@ -40,33 +41,24 @@ _settings_of_pillow = threading.Lock()
 """Filters of warnings, and whether half an image will do, are settings of the whole process."""
 
 
-def image_bytes(cells: Iterable[Any], name: str, folder: Path, problems: Problems) -> pa.ChunkedArray:
+def image_bytes(table: Table, name: str) -> pa.ChunkedArray:
     """The encoded images of a column's cells, once each has been seen to decode.
 
-    A cell holds bytes, a path from `folder`, or a mapping with `bytes` or `path`. Of one that is no image, neither
-    path nor bytes are quoted.
+    A cell holds bytes, a path from the table's folder, or a mapping with `bytes` or `path`. Of one that is no image,
+    neither path nor bytes are quoted.
     """
-    return converted(_decoded(cells, name, folder, problems), pa.binary())
-
-
-def _decoded(cells: Iterable[Any], name: str, folder: Path, problems: Problems) -> Iterator[bytes | None]:
+    cells = column_values(table, name, "image")
     with _settings_of_pillow, warnings.catch_warnings():
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         tolerant, ImageFile.LOAD_TRUNCATED_IMAGES = ImageFile.LOAD_TRUNCATED_IMAGES, False
         try:
-            for row, cell in enumerate(cells):
-                content, problem = _encoded(cell, folder)
-                if content is not None:
-                    problem = _decoding_problem(content)
-                if problem is not None:
-                    problems.add_row(row, f"the image (column {name!r}) {problem}")
-                yield content
+            what = f"the image (column {name!r})"
+            return parsed(table, cells, lambda cell: _encoded(cell, table.folder), pa.binary(), what=what)
         finally:
             ImageFile.LOAD_TRUNCATED_IMAGES = tolerant
 
 
-def _encoded(cell: Any, folder: Path) -> tuple[bytes | None, str | None]:
-    """The bytes that a cell holds or names, or what is wrong with the cell."""
+def _encoded(cell: Any, folder: Path) -> bytes:
     if isinstance(cell, dict):
         cell = cell.get("bytes") or cell.get("path")
     if isinstance(cell, str):
@@ -74,20 +66,16 @@ def _encoded(cell: Any, folder: Path) -> tuple[bytes | None, str | None]:
             with open_regular(folder / cell) as file:
                 cell = file.read(MAX_BYTES + 1)
         except OSError as error:
-            return None, f"cannot be read: {error.strerror}; correct the path"
+            raise CellError(f"cannot be read: {error.strerror}; correct the path") from None
     if not isinstance(cell, bytes):
-        return None, "is neither bytes nor a path; see docs/recipe.md, columns.image"
+        raise CellError("is neither bytes nor a path; see docs/recipe.md, columns.image")
     if len(cell) > MAX_BYTES:
-        return None, f"has more than {MAX_BYTES // 2**20} MiB; make it smaller"
-    return cell, None
-
-
-def _decoding_problem(content: bytes) -> str | None:
+        raise CellError(f"has more than {MAX_BYTES // 2**20} MiB; make it smaller")
     try:
-        decoded(content)
+        decoded(cell)
     except DataError as error:
-        return error.problems[0]
-    return None
+        raise CellError(error.problems[0]) from None
+    return cell
 
 
 def decoded(content: bytes) -> Image.Image:
@@ -162,7 +150,6 @@ def _pixel_problem(image: Image.Image) -> str | None:
 
 
 def _tags(image: Image.Image) -> Mapping[int, Any]:
-    """Tags of a TIFF file."""
     tags: Mapping[int, Any] = getattr(image, "tag_v2", {})
     return tags
 

@@ -17,8 +17,8 @@ import pyarrow.parquet
 from s3t.disk import write_durably
 from s3t.errors import DataError, IntegrityError
 from s3t.recipe import Recipe
-from s3t.records.canonical import canonical_bytes, contents
 from s3t.records.ingest import ingest_labelled
+from s3t.records.rows import canonical_bytes, contents
 from s3t.records.tables import UNREADABLE, table_in
 
 _OWNERS = {"record", "subject"}
@@ -65,7 +65,6 @@ def public_records(path: Path, recipe: Recipe, private: Iterable[pa.Table]) -> p
 
 
 def public_digest(rows: pa.Table) -> str:
-    """SHA-256 of the public records."""
     digest = sha256(canonical_bytes(rows.column_names))
     for content in contents(rows, rows.column_names):
         digest.update(content)
@@ -73,7 +72,6 @@ def public_digest(rows: pa.Table) -> str:
 
 
 def write_public(path: Path, rows: pa.Table, *, tmp: Path) -> None:
-    """Write them durably."""
     write_durably(path, lambda part: pa.parquet.write_table(rows, part), tmp=tmp)
 
 

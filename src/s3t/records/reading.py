@@ -11,27 +11,27 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import os
 import re
 import sys
+from array import array
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeAlias, cast, get_args
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeAlias, TypeVar, cast, get_args
 
 import pyarrow as pa
 import pyarrow.parquet
 
 from s3t.disk import open_regular, reading_problem
-from s3t.errors import DataError, InputError
+from s3t.errors import DataError
 from s3t.json_text import JsonError, read_json
 from s3t.recipe.labels import name_of
-from s3t.records.imported import is_of
-from s3t.records.names import is_unicode
-from s3t.records.positions import Positions
-from s3t.records.problems import Problems, UnreadableError
+from s3t.records.requests import is_unicode
 from s3t.tasks import Kind
 
 if TYPE_CHECKING:
@@ -41,8 +41,7 @@ if TYPE_CHECKING:
 Data: TypeAlias = "str | Path | pa.Table | datasets.Dataset | pd.DataFrame"
 """Types that users may pass as data."""
 Format: TypeAlias = Literal["csv", "jsonl", "parquet"]
-"""File format."""
-Rows: TypeAlias = "list[dict[str, Any]] | pa.Table"
+Row = TypeVar("Row")
 
 FORMATS: Mapping[str, Format] = {
     ".csv": "csv",
@@ -60,13 +59,90 @@ _MOST_CHARACTERS = 2**24
 _CSV_ROWS = 2**14
 """Rows of a CSV file that are held as Python objects at a time."""
 _BUFFER_BYTES = 2**20
-_SHOWN = 20
+_SHOWN_LINES = 20
 """Lines that are named one by one."""
+_SHOWN_ROWS = 10
+"""Rows that a sentence names one by one."""
+
+
+class UnreadableError(Exception):
+    """Problems of a file, one an argument: without its content, which a library's error may quote."""
+
+
+class Positions:
+    """Position of every record, for messages. A file's lines count from 1, a CSV file's header included; a table's rows
+    from 0.
+
+    Memory is taken by records that do not begin in the line after their predecessor's.
+    """
+
+    def __init__(self, noun: Literal["line", "row"]) -> None:
+        self._noun = noun
+        self._records, self._numbers = array("q", [0]), array("q", [0])
+
+    def add(self, record: int, number: int) -> None:
+        """Note the line of the next record; records are counted from 0 in the order of the file."""
+        if number - self._numbers[-1] != record - self._records[-1]:
+            self._records.append(record)
+            self._numbers.append(number)
+
+    def numbers(self, records: Iterable[int]) -> list[int]:
+        places = ((record, bisect_right(self._records, record) - 1) for record in records)
+        return [self._numbers[at] + record - self._records[at] for record, at in places]
+
+    def named(self, records: Sequence[int]) -> str:
+        """Records in a message, the first few of many.
+
+        >>> lines = Positions("line")
+        >>> for record, line in enumerate([2, 3, 7]):
+        ...     lines.add(record, line)
+        >>> lines.named([2]), lines.named([0, 1])
+        ('line 7', 'lines 2, 3')
+        """
+        listed = ", ".join(map(str, self.numbers(records[:_SHOWN_ROWS])))
+        more = f" and {len(records) - _SHOWN_ROWS} more" if len(records) > _SHOWN_ROWS else ""
+        return f"{self._noun}{'' if len(records) == 1 else 's'} {listed}{more}"
+
+
+class Problems:
+    """Problems of a table by kind, each with the records that have it, named by their positions: no value is told.
+
+    A table may come in windows; then rows are counted from the first of the present window.
+    """
+
+    def __init__(self, positions: Positions) -> None:
+        self._positions = positions
+        self._first = 0
+        self._rows: dict[str, list[int]] = {}
+        self._whole: list[str] = []
+
+    def begin(self, first: int) -> None:
+        """The window that begins with the table's row `first` is looked at from here on."""
+        self._first = first
+
+    def add(self, problem: str) -> None:
+        """A problem of the whole table; one that other windows have, too, is told once."""
+        if problem not in self._whole:
+            self._whole.append(problem)
+
+    def add_row(self, row: int, problem: str) -> None:
+        """A problem of one record, by its number in the window; records with the same sentence are gathered."""
+        self._rows.setdefault(problem, []).append(self._first + row)
+
+    def named(self, row: int) -> str:
+        return self._positions.named([self._first + row])
+
+    def __bool__(self) -> bool:
+        return bool(self._whole or self._rows)
+
+    def sentences(self) -> list[str]:
+        """Sentences of all problems, those of the whole table first."""
+        return self._whole + [f"{self._positions.named(rows)}: {problem}" for problem, rows in self._rows.items()]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A table as read: not yet checked."""
+    """A table as read, or a window of it: not yet checked."""
 
     rows: pa.Table
     where: str
@@ -75,8 +151,10 @@ class Table:
     """The folder that relative image paths start from."""
     positions: Positions
     """Position of each row in the data, for messages."""
-    first: int = 0
+    first: int
     """Number of the first row among all of the data, where this is a window of it."""
+    problems: Problems
+    """Problems that are found in this window, and were in earlier ones."""
 
 
 def format_of(source: Path | BinaryIO, given: str | None) -> Format:
@@ -88,13 +166,13 @@ def format_of(source: Path | BinaryIO, given: str | None) -> Format:
     known: dict[str, Format] = {name: name for name in get_args(Format)}
     if given is not None:
         if given not in known:
-            raise InputError("the format", f"{given!r} is none; use {', '.join(known)}")
+            raise DataError("the format", f"{given!r} is none; use {', '.join(known)}")
         return known[given]
     if not isinstance(source, Path):
-        raise InputError("the format", f"of a pipe has to be given; use {', '.join(known)}")
+        raise DataError("the format", f"of a pipe has to be given; use {', '.join(known)}")
     suffix = source.suffix.lower()
     if suffix not in FORMATS:
-        raise InputError(str(source), f"has the suffix {suffix!r}; use .csv, .jsonl or .parquet, or name its format")
+        raise DataError(str(source), f"has the suffix {suffix!r}; use .csv, .jsonl or .parquet, or name its format")
     return FORMATS[suffix]
 
 
@@ -105,7 +183,7 @@ def read_data(data: Data, *, columns: Mapping[str, Kind]) -> Table:
 
 
 def read_windows(
-    data: Data | BinaryIO, *, columns: Mapping[str, Kind], size: int, form: Format | None = None
+    data: Data | BinaryIO, *, columns: Mapping[str, Kind], size: int, form: str | None = None
 ) -> Iterator[Table]:
     """Yields tables of at most `size` rows, at least one; of a file or a pipe, each is read when it is asked for.
 
@@ -116,30 +194,35 @@ def read_windows(
             others, nothing but the name is of interest.
         form: format of a file or a pipe; None: as the file's suffix says.
     """
+    windows: Iterable[pa.Table | list[dict[str, Any]]]
+    where, folder, positions = f"the {type(data).__name__}", Path(), Positions("row")
     if isinstance(data, str | Path) or hasattr(data, "read"):
         source = Path(data) if isinstance(data, str) else cast("Path | BinaryIO", data)
         where, folder = named(source), source.parent if isinstance(source, Path) else Path()
-        given = form if form is not None or not isinstance(source, Path) else FORMATS.get(source.suffix.lower())
-        positions = Positions("row") if given == "parquet" else Positions("line")
-        tables = _tables(source, given, positions, columns, size)
+        form = format_of(source, form)
+        positions = Positions("row" if form == "parquet" else "line")
+        windows = _windows(source, form, positions, size)
     else:
-        where, folder, positions = f"the {type(data).__name__}", Path(), Positions("row")
-        rows = from_memory(data, columns)
-        starts = range(0, max(rows.num_rows, 1), size)
+        rows = _from_memory(data, columns, where)
         # No more than there are: without columns a slice would grow.
-        tables = (rows.slice(start, min(size, rows.num_rows - start)) for start in starts)
-    first, problems = 0, Problems(positions)
+        windows = (
+            rows.slice(start, min(size, rows.num_rows - start)) for start in range(0, max(rows.num_rows, 1), size)
+        )
+    first, problems, of_rows, unreadable = 0, Problems(positions), Problems(positions), tuple[str, ...]()
     try:
-        for table in tables:
+        for window in windows:
             problems.begin(first)
-            check_decodable(table, columns, problems)
+            table = window if isinstance(window, pa.Table) else _json_table(window, columns, problems)
+            _check_decodable(table, columns, problems)
             if not problems:
-                yield Table(rows=table, where=where, folder=folder, positions=positions, first=first)
-            first += table.num_rows
-        found = problems.sentences()
+                of_rows.begin(first)
+                yield Table(rows=table, where=where, folder=folder, positions=positions, first=first, problems=of_rows)
+            elif hasattr(data, "read"):  # a pipe may never come to an end
+                break
+            first += len(window)
     except UnreadableError as fault:
-        found = list(fault.args)
-    if found:
+        unreadable = fault.args
+    if found := (*problems.sentences(), *unreadable):
         raise DataError(where, found)  # here, where no library's error is handled: it quotes what it could not read
 
 
@@ -151,55 +234,75 @@ def read_rows(source: Path | BinaryIO, form: Format, *, size: int) -> Iterator[t
             if isinstance(rows, pa.Table) and len(set(rows.column_names)) < rows.num_columns:
                 raise UnreadableError("two columns have one name; name each column once")
             listed = rows if isinstance(rows, list) else rows.to_pylist()
-            yield listed, positions.numbers(first, len(listed))
+            yield listed, positions.numbers(range(first, first + len(listed)))
             first += len(listed)
-    except UnreadableError as fault:
-        found = list(fault.args)
-    else:
         return
+    except UnreadableError as fault:
+        found = fault.args
     raise DataError(named(source), found)
 
 
 def named(source: Path | BinaryIO) -> str:
-    """Name of a source, for messages."""
     return str(source) if isinstance(source, Path) else "standard input"
 
 
-def from_memory(data: Any, columns: Mapping[str, Kind]) -> pa.Table:
-    """The table of an object in memory."""
-    rows, problems = _table_of(data, columns)
-    if rows is None and not problems:
-        raise DataError(
-            type(data).__name__,
-            "is not data; pass a path, a datasets.Dataset, a pandas.DataFrame or a pyarrow.Table",
-        )
-    if rows is None:
-        raise DataError(f"the {type(data).__name__}", problems)
-    return rows
+def columns_in_words(present: Sequence[str], wanted: Iterable[str]) -> str:
+    """The columns of a table, for a message. Where none is one that is wanted, the first row may be a record and not
+    a header; then they are only counted.
+
+    >>> columns_in_words(["id", "words"], ["id", "text"]), columns_in_words(["Ann Lee", "7"], ["id"])
+    ("the data has 'id', 'words'", 'none of the 2 columns has a name that is looked for')
+    """
+    if set(present) & set(wanted):
+        return f"the data has {', '.join(map(repr, present))}"
+    count = len(present)
+    if count > 1:
+        return f"none of the {count} columns has a name that is looked for"
+    return "the only column has another name" if count else "it has no columns"
 
 
-def _table_of(data: Any, columns: Mapping[str, Kind]) -> tuple[pa.Table | None, list[str]]:
-    """(Table, problems) of an object in memory: one of both, or neither if it is no data."""
+# Objects in memory.
+
+
+def is_of(value: object, package: str, *classes: str) -> bool:
+    """True if a value is of one of some classes of a package, which a caller who has such a value has imported.
+
+    Another thread may be importing the package at this moment: then its classes are not there yet, and no value is.
+
+    >>> import fractions
+    >>> is_of(fractions.Fraction(1), "fractions", "Fraction", "NoSuchClass"), is_of(1, "no_such_package", "Fraction")
+    (True, False)
+    """
+    module = sys.modules.get(package)
+    return isinstance(value, tuple(getattr(module, name) for name in classes if hasattr(module, name)))
+
+
+def _from_memory(data: Any, columns: Mapping[str, Kind], where: str) -> pa.Table:
     if isinstance(data, pa.Table):
-        return data, []
+        return data
     if is_of(data, "pandas", "DataFrame"):
-        return _from_frame(data, columns)
+        return _from_frame(data, columns, where)
     if is_of(data, "datasets", "Dataset"):
-        import datasets  # it is in memory
+        return _from_dataset(data)
+    raise DataError(where, "is not data; pass a path, a datasets.Dataset, a pandas.DataFrame or a pyarrow.Table")
 
-        table = data.with_format("arrow")[:]
-        for name, feature in data.features.items():
-            inner = getattr(feature, "feature", None)
-            if isinstance(feature, datasets.ClassLabel):
-                names = pa.array([_class_name(feature, code) for code in table[name].to_pylist()], pa.string())
-            elif isinstance(inner, datasets.ClassLabel):
-                lists = [codes and [_class_name(inner, code) for code in codes] for codes in table[name].to_pylist()]
-                names = pa.array(lists, pa.list_(pa.string()))
-            else:
-                continue
-            table = table.set_column(table.column_names.index(name), name, names)
-        return table, []
-    return None, []
+
+def _from_dataset(data: datasets.Dataset) -> pa.Table:
+    """The table of a data set, with the names of its class labels in place of their codes."""
+    import datasets  # it is in memory
+
+    table = data.with_format("arrow")[:]
+    for name, feature in data.features.items():
+        inner, cells = getattr(feature, "feature", None), table[name]
+        if isinstance(feature, datasets.ClassLabel):
+            names = pa.array([_class_name(feature, code) for code in cells.to_pylist()], pa.string())
+        elif isinstance(inner, datasets.ClassLabel):
+            lists = [codes and [_class_name(inner, code) for code in codes] for codes in cells.to_pylist()]
+            names = pa.array(lists, pa.list_(pa.string()))
+        else:
+            continue
+        table = table.set_column(table.column_names.index(name), name, names)
+    return table
 
 
 def _class_name(feature: datasets.ClassLabel, code: int | None) -> str | None:
@@ -207,27 +310,24 @@ def _class_name(feature: datasets.ClassLabel, code: int | None) -> str | None:
     return None if code is None or code < 0 else str(feature.int2str(code))
 
 
-def _from_frame(frame: pd.DataFrame, columns: Mapping[str, Kind]) -> tuple[pa.Table | None, list[str]]:
+def _from_frame(frame: pd.DataFrame, columns: Mapping[str, Kind], where: str) -> pa.Table:
     """The table of a pandas frame, column by column: unused columns may hold anything."""
-    names, arrays, problems = [], [], []
-    for place, given in enumerate(frame.columns):
-        name = str(given)
-        names.append(name)
-        if name not in columns:
-            arrays.append(pa.nulls(len(frame)))
-            continue
+    names, arrays, problems = [str(name) for name in frame.columns], [], []
+    for place, name in enumerate(names):
         try:
-            array = pa.Array.from_pandas(frame.iloc[:, place])
+            array = pa.Array.from_pandas(frame.iloc[:, place]) if name in columns else pa.nulls(len(frame))
         except (pa.ArrowException, UnicodeEncodeError, OverflowError, TypeError, ValueError):
             problems.append(
                 f"column {name!r} mixes types, or holds values that no table has; convert it to text or to numbers"
             )
             continue
         arrays.append(array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array)
-    return (None, problems) if problems else (pa.Table.from_arrays(arrays, names=names), [])
+    if problems:
+        raise DataError(where, problems)
+    return pa.Table.from_arrays(arrays, names=names)
 
 
-def check_decodable(rows: pa.Table, columns: Mapping[str, Kind], problems: Problems) -> None:
+def _check_decodable(rows: pa.Table, columns: Mapping[str, Kind], problems: Problems) -> None:
     """Add the problems of text that is not UTF-8: arrow takes it over unseen, and fails where it is first read."""
     for name, column in zip(rows.column_names, rows.columns, strict=True):
         if name not in columns:
@@ -250,26 +350,12 @@ def _readable(value: Any) -> bool:
     return True
 
 
-def _tables(
-    source: Path | BinaryIO, form: Format | None, positions: Positions, columns: Mapping[str, Kind], size: int
-) -> Iterator[pa.Table]:
-    """Windows of a file or a pipe as tables."""
-    if form is None:
-        raise UnreadableError(f"has the suffix {Path(named(source)).suffix.lower()!r}; use .csv, .jsonl or .parquet")
-    first, problems = 0, Problems(positions)
-    for rows in _windows(source, form, positions, size):
-        problems.begin(first)
-        first += len(rows)
-        table = rows if isinstance(rows, pa.Table) else rows_as_table(rows, columns, problems)
-        if table is not None:
-            yield table
-        elif not isinstance(source, Path):  # a pipe may never come to an end
-            break
-    if problems:
-        raise UnreadableError(*problems.sentences())
+# Files and pipes.
 
 
-def _windows(source: Path | BinaryIO, form: Format, positions: Positions, size: int) -> Iterator[Rows]:
+def _windows(
+    source: Path | BinaryIO, form: str, positions: Positions, size: int
+) -> Iterator[pa.Table | list[dict[str, Any]]]:
     """Windows of a file or a pipe: of JSON lines the rows as they are, else tables. At least one, if all is well."""
     path = source if isinstance(source, Path) else None
     if path is None and form == "parquet":
@@ -280,128 +366,129 @@ def _windows(source: Path | BinaryIO, form: Format, positions: Positions, size: 
         with open_regular(path) if path is not None else nullcontext(cast("BinaryIO", source)) as file:
             before = None if path is None else _state(file)
             if form == "jsonl":
-                yield from _json_windows(file, positions, size, patient=path is not None)
+                yield from _cut(_json_rows(file, patient=path is not None), positions, size, most=size < WHOLE)
+            elif form == "parquet":
+                yield from _parquet_windows(file, size)
             else:
-                tables = (
-                    _parquet_windows(file, size)
-                    if form == "parquet"
-                    else _csv_windows(file, positions, size, patient=path is not None)
-                )
+                tables = _csv_windows(file, positions, min(size, _CSV_ROWS), patient=path is not None)
                 yield from tables if size < WHOLE else [pa.concat_tables(tables)]
             if before is not None and _state(file) != before:
                 raise UnreadableError("changed while it was read; run the command again when it is complete")
     except OSError as error:
-        problem = f"cannot be read, perhaps truncated: {error.strerror or 'its bytes are damaged'}"
-    else:
-        return
-    raise UnreadableError(problem)
+        raise UnreadableError(
+            f"cannot be read, perhaps truncated: {error.strerror or 'its bytes are damaged'}"
+        ) from None
 
 
 def _state(file: BinaryIO) -> tuple[int, int]:
-    """Length of a file, and time of its last change."""
     state = os.fstat(file.fileno())
     return state.st_size, state.st_mtime_ns
+
+
+def _cut(rows: Iterable[tuple[int, Row, int]], positions: Positions, size: int, *, most: bool) -> Iterator[list[Row]]:
+    """Windows of rows, each of which comes with its line and its characters; with `most`, long ones make fewer."""
+    window: list[Row] = []
+    count = characters = 0
+    for line, row, long in rows:
+        positions.add(count, line)
+        window.append(row)
+        count, characters = count + 1, characters + long
+        if len(window) >= size or (most and characters > _MOST_CHARACTERS):
+            yield window
+            window, characters = [], 0
+    if window or count == 0:
+        yield window
 
 
 def _parquet_windows(file: BinaryIO, size: int) -> Iterator[pa.Table]:
     try:
         # A thread of arrow's that lets go of a Python file while Python ends aborts the process; so none is started.
         source = pa.parquet.ParquetFile(file, pre_buffer=False, buffer_size=_BUFFER_BYTES)
-        count = 0
-        for batch in source.iter_batches(batch_size=min(size, 2**20), use_threads=False):  # across groups of rows
-            count += batch.num_rows
+        if size == WHOLE or source.metadata.num_rows == 0:
+            yield source.read(use_threads=False)
+            return
+        for batch in source.iter_batches(batch_size=size, use_threads=False):  # across groups of rows
             yield pa.Table.from_batches([batch])
-        if count == 0:
-            yield source.schema_arrow.empty_table()
     except (pa.ArrowException, OSError, ValueError):
-        problem = "is not a readable Parquet file, perhaps truncated; export it again"
-    else:
-        return
-    raise UnreadableError(problem)
+        raise UnreadableError("is not a readable Parquet file, perhaps truncated; export it again") from None
 
 
 def _csv_windows(file: BinaryIO, positions: Positions, size: int, *, patient: bool) -> Iterator[pa.Table]:
-    """Windows of a CSV file, every cell as text; all problems are told if the file is read to its end.
+    """Windows of a CSV file, every cell as text; all problems are told if the file is read to its end."""
+    problems, unreadable = Problems(positions), tuple[str, ...]()
+    # Bytes that are not UTF-8 become halves of surrogate pairs, which no UTF-8 text holds.
+    lines = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
+    try:
+        rows = _csv_rows(lines)
+        line, header = next(rows, (0, []))
+        if not header:
+            raise UnreadableError("is an empty CSV file; begin it with a row of column names")
+        if not all(map(is_unicode, header)):
+            raise UnreadableError(_not_utf8(line))
+        first = 0
+        for window in _cut(_rectangular(rows, len(header), problems), positions, size, most=True):
+            table = _text_table(window, header, first, positions)
+            if problems and not patient:
+                break
+            if not problems:
+                yield table
+            first += len(window)
+    except UnreadableError as fault:
+        unreadable = fault.args
+    finally:
+        lines.detach()  # who opened the file or the pipe closes it
+    if problems or unreadable:
+        raise UnreadableError(*problems.sentences(), *unreadable)
+
+
+def _csv_rows(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
+    """Rows that are not blank, each with the line that it begins in.
 
     Python's reader is strict, and takes cells as they are. Arrow's reads on from an open quote to the end of the file,
     and drops a line feed at the end of a block (apache/arrow#51368).
     """
     csv.field_size_limit(sys.maxsize)  # a text may be longer than the module's limit of 131,072 characters
-    # Bytes that are not UTF-8 become halves of surrogate pairs, which no UTF-8 text holds.
-    lines = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
     of_row: list[str] = []
-    reader, problems = csv.reader(_noted(lines, of_row), strict=True), Problems(positions)
-    found: tuple[str, ...] = ()
+
+    def noted() -> Iterator[str]:
+        for line in lines:
+            of_row.append(line)
+            yield line
+
+    reader = csv.reader(noted(), strict=True)
     end = 0
     try:
-        header = next(filter(None, reader), None)  # a row without cells is a blank line
-        if header is None:
-            raise UnreadableError("is an empty CSV file; begin it with a row of column names")
-        if not all(map(is_unicode, header)):
-            raise UnreadableError(_not_utf8(reader.line_num))
-        of_row.clear()
-        end, expected, width, count = reader.line_num, 0, len(header), 0
-        while True:
-            cells: list[str] = []
-            first, characters = count, 0
-            for row in reader:
-                line, end = end + 1, reader.line_num
-                of_row.clear()
-                if not row:
-                    continue
-                if line != expected:
-                    positions.add(count, line)
-                expected = line + 1
-                if len(row) != width:
-                    row = _checked_ragged(row, line, width, count, problems)
-                cells += row
-                count += 1
-                if count % 16 == 0:
-                    characters += sum(map(len, cells[-16 * width :]))
-                if count - first >= size or count - first >= _CSV_ROWS or characters > _MOST_CHARACTERS:
-                    break
-            table = _text_table(cells, header, first, positions)
-            if problems and not patient:
-                break
-            if not problems and (cells or count == 0):
-                yield table
-            if not cells:
-                break
-    except UnreadableError as fault:
-        found = fault.args
+        for row in reader:
+            line, end = end + 1, reader.line_num
+            of_row.clear()
+            if row:
+                yield line, row
     except csv.Error:
-        found = (_open_quote(end + 1, "".join(of_row)),)
-    finally:
-        lines.detach()  # who opened the file or the pipe closes it
-    if problems or found:
-        raise UnreadableError(*problems.sentences(), *found)
+        raise UnreadableError(_open_quote(end + 1, "".join(of_row))) from None
 
 
-def _noted(lines: Iterable[str], noted: list[str]) -> Iterator[str]:
-    """Yields lines, and appends each to a list."""
-    for line in lines:
-        noted.append(line)
-        yield line
+def _rectangular(
+    rows: Iterable[tuple[int, list[str]]], width: int, problems: Problems
+) -> Iterator[tuple[int, list[str], int]]:
+    """Rows of one width, with their characters; in place of one with too few or too many cells, an empty one."""
+    for number, (line, row) in enumerate(rows):
+        if len(row) != width:
+            if not all(map(is_unicode, row)):
+                raise UnreadableError(_not_utf8(line))
+            problems.add_row(
+                number, f"the row has {len(row)} cells and the header {width}; put cells that hold commas into quotes"
+            )
+            row = [""] * width
+        yield line, row, sum(map(len, row))
 
 
-def _checked_ragged(row: Sequence[str], line: int, width: int, number: int, problems: Problems) -> list[str]:
-    """Add the problem of a row with too few or too many cells; returns a row in its place."""
-    if not all(map(is_unicode, row)):
-        raise UnreadableError(_not_utf8(line))
-    problems.add_row(
-        number, f"the row has {len(row)} cells and the header {width}; put cells that hold commas into quotes"
-    )
-    return [""] * width
-
-
-def _text_table(cells: list[str], header: list[str], first: int, positions: Positions) -> pa.Table:
-    """The table of a window's cells, which come row by row."""
-    width = len(header)
+def _text_table(rows: list[list[str]], header: list[str], first: int, positions: Positions) -> pa.Table:
+    columns = list(zip(*rows, strict=True)) or [()] * len(header)
     try:
-        return pa.Table.from_arrays([pa.array(cells[at::width], pa.string()) for at in range(width)], names=header)
+        return pa.Table.from_arrays([pa.array(column, pa.string()) for column in columns], names=header)
     except UnicodeEncodeError:
-        bad = next(number for number, cell in enumerate(cells) if not is_unicode(cell))
-    raise UnreadableError(_not_utf8(positions.number(first + bad // width)))
+        bad = next(number for number, row in enumerate(rows) if not all(map(is_unicode, row)))
+    raise UnreadableError(_not_utf8(*positions.numbers([first + bad])))
 
 
 def _not_utf8(line: int) -> str:
@@ -426,61 +513,59 @@ def _open_quote(line: int, text: str) -> str:
     )
 
 
-def _json_windows(file: BinaryIO, positions: Positions, size: int, *, patient: bool) -> Iterator[list[dict[str, Any]]]:
-    """Windows of JSON lines; problems of all lines are told if the file is read to its end."""
+def _json_rows(file: BinaryIO, *, patient: bool) -> Iterator[tuple[int, dict[str, Any], int]]:
+    """Rows of JSON lines up to the first that is none, with line and length; then all such lines are looked for."""
     problems: list[str] = []
-    rows: list[dict[str, Any]] = []
-    count, characters = 0, 0
     for number, line in enumerate(file, start=1):
         if not line.strip():
             continue
-        row, problem = json_object(line)
-        if row is None:
-            problems.append(f"line {number} {problem}")
-            if not patient:
-                break
-            continue
-        positions.add(count, number)
-        count += 1
-        if problems:
-            continue
-        rows.append(row)
-        characters += len(line)
-        if len(rows) >= size or (size < WHOLE and characters > _MOST_CHARACTERS):
-            yield rows
-            rows, characters = [], 0
+        try:
+            row = json_object(line)
+        except JsonError as error:
+            problems.append(f"line {number} {error}")
+            if patient:
+                continue
+            break
+        if not problems:
+            yield number, row, len(line)
     if problems:
-        more = [f"and {len(problems) - _SHOWN} more lines"] if len(problems) > _SHOWN else []
-        raise UnreadableError(*problems[:_SHOWN], *more)
-    if rows or count == 0:
-        yield rows
+        more = [f"and {len(problems) - _SHOWN_LINES} more lines"] if len(problems) > _SHOWN_LINES else []
+        raise UnreadableError(*problems[:_SHOWN_LINES], *more)
 
 
-def json_object(line: bytes) -> tuple[dict[str, Any] | None, str]:
-    """The row that a line holds, or what is wrong with the line: of it, nothing is quoted."""
+def json_object(line: bytes) -> dict[str, Any]:
+    """The row that a line holds; raises `JsonError`, which quotes nothing of it."""
     try:
         row = read_json(line)
     except JsonError as error:
         problem = str(error)
-        return None, problem if ";" in problem else f"{problem}; write one object a line"
+        raise JsonError(problem if ";" in problem else f"{problem}; write one object a line") from None
     if not isinstance(row, dict):
-        return None, f"holds a {type(row).__name__}; write one object a line"
+        raise JsonError(f"holds a {type(row).__name__}; write one object a line")
     if not all(map(is_unicode, row)):
-        return None, "has a key that holds half a surrogate pair, which is no text; correct it"
-    return row, ""
+        raise JsonError("has a key that holds half a surrogate pair, which is no text; correct it")
+    return row
 
 
-def rows_as_table(
-    rows: Sequence[Mapping[str, Any]], columns: Mapping[str, Kind], problems: Problems
-) -> pa.Table | None:
-    """Rows with the names of their columns as a table; None if there are problems, to which it adds."""
-    arrays = {}
-    for name in dict.fromkeys(name for row in rows for name in row):
-        kind = columns.get(name)
-        arrays[name] = (
-            pa.nulls(len(rows)) if kind is None else _json_column([row.get(name) for row in rows], name, kind, problems)
-        )
-    return None if problems else pa.table(arrays)
+def _json_table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, Kind], problems: Problems) -> pa.Table:
+    """Rows with the names of their columns as a table; a column with a problem, and an unused one, is empty in it."""
+    names = dict.fromkeys(itertools.chain(*rows))
+    return pa.table(
+        {
+            name: _json_column([row.get(name) for row in rows], name, columns[name], problems)
+            if name in columns
+            else pa.nulls(len(rows))
+            for name in names
+        }
+    )
+
+
+_AS_TEXT: Mapping[Kind, tuple[type, ...]] = {
+    "name": (int,),
+    "category": (bool, int, float),
+    "number": (int, float),
+}
+"""Values of JSON that mean the same as text, in a column of a kind."""
 
 
 def _json_column(values: list[Any], name: str, kind: Kind, problems: Problems) -> pa.Array:
@@ -494,41 +579,14 @@ def _json_column(values: list[Any], name: str, kind: Kind, problems: Problems) -
         return pa.array(values)
     except (pa.ArrowException, OverflowError, UnicodeEncodeError, RecursionError):
         pass
-    texts = []
+    texts: list[str | None] = []
     for row, value in enumerate(values):
+        problem = None
         if isinstance(value, str) and not is_unicode(value):
-            problems.add_row(row, f"column {name!r} holds half a surrogate pair, which is no text; correct it")
-        elif value is None or isinstance(value, str) or _as_text_means_the_same(value, kind):
-            texts.append(value if isinstance(value, str) else name_of(value))
-        else:
-            problems.add_row(
-                row, f"column {name!r} holds a value of type {type(value).__name__} beside others; write all as text"
-            )
+            problem = "holds half a surrogate pair, which is no text; correct it"
+        elif value is not None and type(value) not in (str, *_AS_TEXT.get(kind, ())):
+            problem = f"holds a value of type {type(value).__name__} beside others; write all as text"
+        if problem is not None:
+            problems.add_row(row, f"column {name!r} {problem}")
+        texts.append(None if problem is not None else value if isinstance(value, str) else name_of(value))
     return pa.array(texts, pa.string())
-
-
-def _as_text_means_the_same(value: Any, kind: Kind) -> bool:
-    if isinstance(value, bool):
-        return kind == "category"
-    if isinstance(value, int):
-        return kind in ("name", "category", "number")
-    return isinstance(value, float) and kind in ("category", "number")
-
-
-def columns_in_words(present: Sequence[str], wanted: Iterable[str]) -> str:
-    """The columns of a table, for a message. Where none is one that is wanted, the first row may be a record and not
-    a header; then they are only counted.
-
-    >>> columns_in_words(["id", "words"], ["id", "text"]), columns_in_words(["Ann Lee", "7"], ["id"])
-    ("the data has 'id', 'words'", 'none of the 2 columns has a name that is looked for')
-    """
-    if set(present) & set(wanted):
-        return f"the data has {', '.join(map(repr, present))}"
-    count = len(present)
-    return (
-        f"none of the {count} columns has a name that is looked for"
-        if count > 1
-        else "the only column has another name"
-        if count
-        else "it has no columns"
-    )

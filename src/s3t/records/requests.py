@@ -1,13 +1,74 @@
-"""Requests: the names of records and subjects, as text that the run can look up."""
+"""Names of records and subjects: what may be one, the form in which it is kept, and requests that name some.
+
+A name is text or a whole number. Floating-point numbers are refused: 7.0 from a data frame and 7 from a file could be
+one record or two. Values without a text form (bytes, lists, dates, true) are refused, too. Text is kept in Unicode's
+normal form C, in which a letter with its accent is one character however it was typed.
+"""
 
 from __future__ import annotations
 
+import numbers
+import unicodedata
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from s3t.errors import InputError
-from s3t.records.names import normal_form, space_problem, text_of
+from s3t.errors import DataError, InputError
 
+if TYPE_CHECKING:
+    from s3t.records.reading import Data
+
+COLUMNS = ("record", "subject")
+"""Columns of a file of requests."""
 _SHOWN = 10
+
+
+class CellError(ValueError):
+    """What is wrong with a cell or a name, in words that hold nothing of it."""
+
+
+def normal_form(name: str) -> str:
+    """A name in normal form C.
+
+    >>> normal_form("e\\u0301") == "\\u00e9"
+    True
+    """
+    return unicodedata.normalize("NFC", name)
+
+
+def text_of(value: Any) -> str | None:
+    """A name as text, as it was given; None where it is missing.
+
+    >>> text_of(7), text_of("07"), text_of("")
+    ('7', '07', None)
+    """
+    if value is None or value == "":
+        return None
+    if isinstance(value, str):
+        if not is_unicode(value):
+            raise CellError("is not UTF-8 text; correct it")
+        return str(value)
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise CellError(f"is of type {type(value).__name__}; give text or a whole number")
+    return str(int(value))
+
+
+def name_in(value: Any) -> str | None:
+    """A name as text, without white space that its readers cannot see: two names may differ in it alone."""
+    name = text_of(value)
+    if name is not None and not name.strip():
+        raise CellError("is blank; leave the cell empty or name the subject")
+    if name is not None and name != name.strip():
+        raise CellError("begins or ends with white space; take it away")
+    return name
+
+
+def is_unicode(text: str) -> bool:
+    """True if a text can be encoded in UTF-8: a lone surrogate cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def requested(field: str, names: Sequence[str | int]) -> list[str]:
@@ -17,11 +78,13 @@ def requested(field: str, names: Sequence[str | int]) -> list[str]:
     names_seen: dict[str, None] = {}
     problems: list[str] = []
     for number, given in enumerate(names, start=1):
-        name, problem = _name(given)
-        if problem is not None:
-            problems.append(f"name {number} {problem}" if len(names) > 1 else f"the name {problem}")
-        elif name is not None:
-            names_seen[name] = None
+        try:
+            name = name_in(given)
+            if name is None:
+                raise CellError("is empty; leave it out")
+            names_seen[normal_form(name)] = None
+        except CellError as error:
+            problems.append(f"name {number} {error}" if len(names) > 1 else f"the name {error}")
     if problems:
         more = [f"and {len(problems) - _SHOWN} more names"] if len(problems) > _SHOWN else []
         raise InputError(field, [*problems[:_SHOWN], *more])
@@ -29,23 +92,30 @@ def requested(field: str, names: Sequence[str | int]) -> list[str]:
 
 
 def requested_names(records: Sequence[str | int], subjects: Sequence[str | int]) -> dict[str, list[str]]:
-    """Ids and subjects of a request, as `requested` has them.
-
-    Raises:
-        InputError: as `requested`; or nothing is named, for an empty list is a mistake of the program that made it.
-    """
+    """Ids and subjects of a request, as `requested` has them. An empty list is a program's mistake."""
     names = {"records": requested("records", records), "subjects": requested("subjects", subjects)}
     if not any(names.values()):
         raise InputError("the request", "names nothing; give at least one of records or subjects")
     return names
 
 
-def _name(given: object) -> tuple[str | None, str | None]:
-    """A name, or what is wrong with it."""
-    try:
-        name = text_of(given)
-    except ValueError as error:
-        return None, str(error)
-    if name is None:
-        return None, "is empty; leave it out"
-    return normal_form(name), space_problem(name)
+def read_requests(data: Data) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Record ids and subjects of a table with a column `record`, a column `subject`, or both; empty cells are none."""
+    from s3t.records.columns import type_problem
+    from s3t.records.reading import columns_in_words, read_data
+
+    table = read_data(data, columns=dict.fromkeys(COLUMNS, "name"))
+    present = table.rows.column_names
+    # A name may occur more than once: who asks for a deletion in either column means it.
+    columns = {name: [table.rows.column(at) for at, held in enumerate(present) if held == name] for name in COLUMNS}
+    if not any(columns.values()):
+        words = columns_in_words(present, COLUMNS)
+        raise DataError(table.where, f"needs a column 'record' or 'subject' ({words}): rename the id column")
+    wrong = {(name, type_problem(column.type, "name")) for name in COLUMNS for column in columns[name]}
+    if problems := [f"column {name!r} {problem}" for name, problem in sorted(wrong, key=str) if problem is not None]:
+        raise DataError(table.where, problems)
+    cells = ([value for column in columns[name] for value in column.to_pylist()] for name in COLUMNS)
+    records, subjects = (tuple(dict.fromkeys(filter(None, map(text_of, values)))) for values in cells)
+    if not records and not subjects:
+        raise DataError(table.where, "holds no names; give at least one")
+    return records, subjects

@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING
 from s3t.blobs import Blobs
 from s3t.errors import IntegrityError
 from s3t.partition import Place, Secret
-from s3t.records.canonical import canonical_bytes, contents
-from s3t.records.cells import Cells
+from s3t.records.rows import Cells, canonical_bytes, contents
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,7 +67,6 @@ class Slices:
         return digest
 
     def read(self, place: Place, digest: str) -> pa.Table:
-        """The rows of a version."""
         from s3t.records.tables import UNREADABLE, table_in
 
         try:
@@ -119,7 +117,6 @@ class Slices:
         self.blobs.erase([version_name(place, digest) for place, digest in versions])
 
     def where(self, place: Place, digest: str) -> str:
-        """A version, for messages."""
         return f"{self.run}/slices/{version_name(place, digest)}"
 
     def _unreadable(self, place: Place, digest: str, error: BaseException) -> IntegrityError:
@@ -150,7 +147,6 @@ def without_records(rows: pa.Table, tokens: Collection[bytes], secret: Secret) -
 
 
 def count_copies(rows: pa.Table) -> Mapping[tuple[str, str | None], int]:
-    """Rows by (record id, subject)."""
     return Counter(zip(rows["record"].to_pylist(), rows["subject"].to_pylist(), strict=True))
 
 

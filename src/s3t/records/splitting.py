@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from s3t.partition import Place, Secret, place_of
-from s3t.records.cells import Cells
+from s3t.records.rows import Cells
 from s3t.records.tables import rows_at
 from s3t.spill import Spill
 

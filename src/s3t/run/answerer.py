@@ -21,8 +21,7 @@ from s3t.ledger.work import Overtaken, Uses, Work
 from s3t.prediction.answers import Answers
 from s3t.prediction.members import Member, Prefixes, choose_members, parts_within
 from s3t.progress import SILENT, Progress, Steps, telling
-from s3t.records.ingest import IngestedInputs, ingest_inputs, ingest_labelled, ingest_windows
-from s3t.records.inputs import Inputs
+from s3t.records.ingest import IngestedInputs, Inputs, ingest_inputs, ingest_labelled, ingest_windows
 from s3t.records.reading import Data
 from s3t.run.answers import Evaluation, Predictions
 from s3t.run.likelihoods import Likelihoods

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from s3t.audit.audit import Auditor, Mismatch
-from s3t.audit.contents import table_problems, witness_problems
+from s3t.audit.audit import Auditor, Mismatch, table_problems, witness_problems
 from s3t.deletion.witness import Witness
 from s3t.errors import IntegrityError
 from s3t.ledger import Snapshot

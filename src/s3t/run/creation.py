@@ -28,10 +28,10 @@ from s3t.ledger.filling import WaitingRecords, record_rows
 from s3t.partition import Place, Secret
 from s3t.progress import SILENT, Progress
 from s3t.recipe import Recipe, recipe_from
-from s3t.records.cells import WINDOW_ROWS
 from s3t.records.ingest import ingest_into
 from s3t.records.public import public_digest, public_records, write_public
 from s3t.records.reading import Data
+from s3t.records.rows import WINDOW_ROWS
 from s3t.records.slices import copies_in_order
 from s3t.records.splitting import Split
 from s3t.run.notices import Notices, copies_elsewhere

@@ -291,7 +291,7 @@ class _Exporter:
             merged=self.asked.merge,
             task=recipe.task.name,
             auto_class=form.auto_class,
-            base=self._base,
+            base_model=self._base,
             base_digest=self.parts.key_inputs.base_digest,
             revision=recipe.revision,
             labels=self.parts.description.labels,

@@ -12,10 +12,9 @@ import pyarrow as pa
 
 from s3t.errors import DataError, listed
 from s3t.recipe import Recipe
-from s3t.records.canonical import contents
-from s3t.records.imported import is_of
 from s3t.records.public import features_of
-from s3t.records.repeats import count_distinct, short_digest
+from s3t.records.reading import is_of
+from s3t.records.rows import contents, count_distinct, short_digest
 from s3t.wording import counted
 
 

@@ -19,7 +19,7 @@ from s3t.ledger.locks import RunLock, hold
 from s3t.partition import Secret
 from s3t.progress import SILENT, Progress
 from s3t.recipe import AsNeeded, Recipe, RepairPolicy, recipe_from
-from s3t.recipe.repair import MOST_SPARES
+from s3t.recipe.parts import MOST_SPARES
 from s3t.recipe.schema import MOST_NUMBERS
 from s3t.sequences import Order, orders_of_shards
 

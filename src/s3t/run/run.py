@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from s3t.prediction.generation import Sampling
     from s3t.prediction.members import Prefixes
     from s3t.recipe import Recipe
-    from s3t.records.ingest import IngestedInputs
-    from s3t.records.inputs import Inputs
+    from s3t.records.ingest import IngestedInputs, Inputs
     from s3t.records.reading import Data
     from s3t.results import Audit, Deletion, Exports, Location, LogEntry, Reconciliation, Status, Training
     from s3t.run.answers import Evaluation, Predictions

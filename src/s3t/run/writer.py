@@ -13,13 +13,12 @@ from s3t.errors import InputError, OvertakenError, S3TError
 from s3t.ledger.work import Overtaken, Work
 from s3t.prediction.members import Member, Prefixes
 from s3t.progress import SILENT, Progress, telling
-from s3t.records.ingest import IngestedInputs, ingest_labelled, ingest_prompts
-from s3t.records.inputs import Inputs
+from s3t.records.ingest import IngestedInputs, Inputs, ingest_labelled, ingest_prompts
 from s3t.records.reading import Data
 from s3t.run.answerer import Answerer, State, Watched, member_of, uses_of
 from s3t.run.pending import PendingTexts
 from s3t.stages import Stage
-from s3t.tasks.writing import rouge_scorer, text_metrics
+from s3t.tasks.targets import rouge_scorer, text_metrics
 from s3t.wording import counted
 
 if TYPE_CHECKING:

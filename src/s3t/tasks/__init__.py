@@ -1,6 +1,6 @@
 """Tasks: what goes into a model, what comes out, and how good that is. One object each."""
 
-from s3t.tasks.choice import TASKS, task_named
+from s3t.tasks.targets import TASKS, task_named
 from s3t.tasks.task import Kind, Target, Task
 
 __all__ = ["TASKS", "Kind", "Target", "Task", "task_named"]

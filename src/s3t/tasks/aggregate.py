@@ -17,22 +17,12 @@ Weights: TypeAlias = NDArray[np.float64] | None
 
 
 def softmax(logits_NC: Scores) -> Scores:
-    """Probabilities over the last axis.
-
-    >>> softmax(np.array([[0.0, 0.0]])).tolist()
-    [[0.5, 0.5]]
-    """
     shifted = np.exp(logits_NC - logits_NC.max(axis=-1, keepdims=True))
     probabilities: Scores = shifted / shifted.sum(axis=-1, keepdims=True)
     return probabilities
 
 
 def sigmoid(logits: Scores) -> Scores:
-    """Probabilities, each by itself.
-
-    >>> sigmoid(np.array([0.0, -1000.0])).tolist()
-    [0.5, 0.0]
-    """
     probabilities: Scores = np.exp(-np.logaddexp(0.0, -logits))
     return probabilities
 

@@ -12,19 +12,22 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from numpy.typing import NDArray
-
 from s3t.errors import InputError
 from s3t.tasks.aggregate import Scores, Weights
 
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
+    from numpy.typing import NDArray
     from torch import Tensor
 
 Kind: TypeAlias = Literal["name", "category", "number", "categories", "text", "words", "image", "language", "messages"]
 """Content of a column: ids or subjects; labels or groups; a regression's labels; lists of labels; texts; lists of
 words; images; texts of a language model; chats."""
+
+Report: TypeAlias = "tuple[tuple[dict[str, Any], ...], NDArray[np.int64] | None]"
+"""Precision, recall, F1 and support of each label, and the confusion matrix C x C, rows by the right label, where there
+is one."""
 
 ANSWERED = "answered"
 """Entry of an encoded record and of a batch, bool, a value a token: tokens at which the model answers. Without it, one
@@ -60,7 +63,6 @@ class Inputs:
         return next(form[0] for form in self.forms if given >= set(form))
 
     def column_kind(self, role: str) -> Kind:
-        """Kind of the column that a role names."""
         if self.kind != "language":
             return self.kind
         return "messages" if role == "messages" else "text"
@@ -117,12 +119,13 @@ class Target(ABC):
         """
 
     def expected(self, rows: pa.Table) -> list[Any]:
-        """The right answer to each record."""
         return list(rows["label"].to_pylist())
 
-    @abstractmethod
-    def labels_in(self, label: Any) -> Iterable[str]:
+    def labels_in(self, label: Any) -> Sequence[str]:
         """The labels of the set that a record's label is made of."""
+        if not self.has_labels:
+            return ()
+        return (label,) if self.one_label else [one for one in label if one is not None]
 
     def outputs(self, labels: Sequence[str]) -> int:
         """C, for a label set: L; without labels 1."""
@@ -164,17 +167,15 @@ class Target(ABC):
 
     @abstractmethod
     def metrics(self, answers: Sequence[Any], expected: Sequence[Any], labels: Sequence[str]) -> dict[str, Any]:
-        """Measures of the answers, by name: numbers, or None where undefined. Formulas are in `metrics.py`."""
+        """Measures of the answers, by name: numbers, or None where undefined."""
 
     @abstractmethod
     def score(self, metrics: Mapping[str, Any]) -> float:
         """The measure that chooses among stages and recipes; higher is better, so an error is negative."""
 
-    @abstractmethod
-    def report(
-        self, answers: Sequence[Any], expected: Sequence[Any], labels: Sequence[str]
-    ) -> tuple[tuple[dict[str, Any], ...], NDArray[np.int64] | None]:
-        """Precision, recall, F1 and support of each label, and the confusion matrix, where there is one."""
+    def report(self, answers: Sequence[Any], expected: Sequence[Any], labels: Sequence[str]) -> Report:
+        """Measures of each label; none where there are no labels."""
+        return (), None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,7 +189,6 @@ class Task:
     """The class of transformers that loads a base model with a head for it."""
 
     def __str__(self) -> str:
-        """The task's name."""
         return self.name
 
     @property

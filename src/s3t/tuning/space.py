@@ -34,6 +34,14 @@ class Choice:
     values: tuple[Any, ...]
     """All values; or the lowest and the highest. If both are whole numbers, so are the values between."""
 
+    def drawn(self, trial: Any) -> Any:
+        if self.kind == "one of":
+            return trial.suggest_categorical(self.field, self.values)
+        low, high = self.values
+        whole = isinstance(low, int) and isinstance(high, int)
+        suggest = trial.suggest_int if whole else trial.suggest_float
+        return suggest(self.field, low, high, log=self.kind == "log")
+
 
 def read_space(content: Mapping[str, Any] | str | Path) -> tuple[Choice, ...]:
     """The choices of a YAML file, or of a mapping of fields to values.

@@ -6,7 +6,7 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -16,63 +16,48 @@ from s3t.extras import how_to_install
 from s3t.progress import SILENT, Progress, telling
 from s3t.recipe import Recipe, recipe_from
 from s3t.recipe.loading import to_yaml
-from s3t.records.canonical import contents
 from s3t.records.ingest import Records, ingest
-from s3t.records.names import normal_form
 from s3t.records.public import features_of, public_digest
+from s3t.records.requests import normal_form
+from s3t.records.rows import contents
 from s3t.run import Run
 from s3t.tuning.space import Choice, with_values
 from s3t.wording import counted
 
 
-def refuse_private(public: Sequence[tuple[str, Records]], private: Sequence[str | Path], recipe: Recipe) -> None:
-    """Compare records that are said to be public with private ones.
-
-    Args:
-        public: name of each public data set, and its records from `ingest`.
-        private: files of records, compared by content; or folders of runs, which are asked by id for what they hold or
-            have held.
-    """
+def _refuse_private(public: Sequence[tuple[str, Records]], private: Sequence[str | Path], recipe: Recipe) -> None:
+    """Compare records that are said to be public with private ones: with a file's by content; with those that a run
+    holds or has held by id."""
     problems: list[str] = []
     for where in map(Path, private):
-        if where.is_dir():
-            problems += _known_to(where, public)
-        else:
-            private_rows = set(contents(ingest(where, recipe).rows, features_of(public[0][1].rows)))
-            for name, records in public:
-                own = contents(records.rows, features_of(records.rows))
-                shared = [row for row, content in enumerate(own) if content in private_rows]
-                problems += _problem(name, records, shared, f"are in {where}")
+        for name, records, rows in (
+            _shared_with_run(where, public) if where.is_dir() else _shared(where, public, recipe)
+        ):
+            if rows:
+                what = f"are or were in the run {where}" if where.is_dir() else f"are in {where}"
+                problems.append(
+                    f"{len(rows)} records of {name} {what} ({records.positions.named(rows)}); a choice by them would "
+                    "reveal them: take them out"
+                )
     if problems:
         raise DataError("the public data", problems)
 
 
-def _known_to(run: Path, public: Sequence[tuple[str, Records]]) -> list[str]:
-    problems: list[str] = []
+def _shared(
+    private: Path, public: Sequence[tuple[str, Records]], recipe: Recipe
+) -> Iterator[tuple[str, Records, list[int]]]:
+    features = features_of(public[0][1].rows)
+    known = set(contents(ingest(private, recipe).rows, features))
+    for name, records in public:
+        yield name, records, [row for row, own in enumerate(contents(records.rows, features)) if own in known]
+
+
+def _shared_with_run(run: Path, public: Sequence[tuple[str, Records]]) -> Iterator[tuple[str, Records, list[int]]]:
     with Run.open(run) as opened:
         for name, records in public:
             ids = records.rows["record"].to_pylist()
-            private_ids = {normal_form(place.name) for place in opened.locate(records=ids) if place.state != "unknown"}
-            shared = [row for row, record in enumerate(ids) if record in private_ids]
-            problems += _problem(name, records, shared, f"are or were in the run {run}")
-    return problems
-
-
-def _problem(name: str, records: Records, rows: list[int], where: str) -> list[str]:
-    if not rows:
-        return []
-    lines = records.positions.named(rows)
-    return [f"{len(rows)} records of {name} {where} ({lines}); a choice by them would reveal them: take them out"]
-
-
-def check_declared(private: Sequence[str | Path], *, declared: bool) -> None:
-    """Checks that private records are named, or all data declared public."""
-    if not private and not declared:
-        raise InputError(
-            "the public data",
-            "nothing says that no private record is among them: name the private data or its runs, to compare "
-            "with, or declare that there are none",
-        )
+            known = {normal_form(place.name) for place in opened.locate(records=ids) if place.state != "unknown"}
+            yield name, records, [row for row, record in enumerate(ids) if record in known]
 
 
 SALT = "tune"
@@ -81,8 +66,6 @@ SALT = "tune"
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """A recipe that was tried."""
-
     number: int
     values: Mapping[str, Any]
     """Values of the fields that vary."""
@@ -95,27 +78,27 @@ class Trial:
 
 @dataclass(frozen=True, kw_only=True)
 class Tuning:
-    """Result of tuning."""
-
     trials: tuple[Trial, ...]
-    recipe: Mapping[str, Any]
-    """Recipe of the best trial, without a salt."""
+    fields: Mapping[str, Any]
+    """Those of the recipe that did not vary, without a salt."""
 
     @property
     def best(self) -> Trial:
         """The trial with the best score, the first of several."""
         return max((trial for trial in self.trials if trial.score is not None), key=lambda trial: trial.score or 0.0)
 
+    @property
+    def recipe(self) -> dict[str, Any]:
+        return with_values(self.fields, self.best.values)
+
     def to_yaml(self) -> str:
-        """The recipe, as `s3t init` takes it."""
-        return to_yaml(dict(self.recipe), allow_unicode=True)
+        return to_yaml(self.recipe, allow_unicode=True)
 
     def to_json(self) -> dict[str, Any]:
-        """The document of `s3t tune --json`."""
         return {
             "best": self.best.number,
             "score": self.best.score,
-            "recipe": dict(self.recipe),
+            "recipe": self.recipe,
             "trials": [
                 vars(trial) | {"values": dict(trial.values), "seconds": round(trial.seconds, 1)}
                 for trial in self.trials
@@ -147,17 +130,19 @@ def tune(
         trials: number of trials, earlier ones included; a grid has at most one for each point.
         sampler: tpe (Bergstra et al. 2011), or grid, which needs lists of values.
     """
-    check_declared(private, declared=declared_public)
+    if not private and not declared_public:
+        raise InputError(
+            "the public data",
+            "nothing says that no private record is among them: name the private data or its runs, to compare "
+            "with, or declare that there are none",
+        )
     base = recipe_from(recipe)
     fields = base.model_dump(mode="json", exclude_unset=True, exclude={"partition": {"salt"}})
     public = [(str(path), ingest(path, base)) for path in (data, validation)]
-    refuse_private(public, private, base)
+    _refuse_private(public, private, base)
     _check_space(fields, space, sampler)
-    about = hashlib.sha256(
-        json.dumps(
-            [fields, [repr(choice) for choice in space], [public_digest(records.rows) for _, records in public]]
-        ).encode()
-    ).hexdigest()
+    digests = [public_digest(records.rows) for _, records in public]
+    about = hashlib.sha256(json.dumps([fields, [repr(choice) for choice in space], digests]).encode()).hexdigest()
     study = _study(folder, about, space, sampler=sampler, seed=seed)
     heard = progress or SILENT
     with telling(heard, f"tuning: {counted(trials, 'trial')}", max(0, trials - len(_done(study)))):
@@ -168,11 +153,11 @@ def tune(
                 catch=(RecipeError, TrainingError),
                 callbacks=[lambda _study, _trial: heard.advance(1)],
             )
-    tuning = Tuning(trials=tuple(map(_trial, _done(study))), recipe={})
+    tuning = Tuning(trials=_done(study), fields=fields)
     if all(trial.score is None for trial in tuning.trials):
         problems = sorted({trial.problem or "" for trial in tuning.trials}) or ["no trial was asked for"]
         raise InputError("the space", [f"no trial could be trained: {problem}" for problem in problems])
-    return Tuning(trials=tuning.trials, recipe=with_values(fields, tuning.best.values))
+    return tuning
 
 
 def _check_space(fields: Mapping[str, Any], space: Sequence[Choice], sampler: str) -> None:
@@ -228,7 +213,7 @@ def _score(
     validation: Path,
     folder: Path,
 ) -> float:
-    values = {choice.field: _drawn(trial, choice) for choice in space}
+    values = {choice.field: choice.drawn(trial) for choice in space}
     place, started = folder / f"trial-{trial.number}", time.monotonic()
     shutil.rmtree(place, ignore_errors=True)
     try:
@@ -249,31 +234,22 @@ def _score(
     return score
 
 
-def _done(study: Any) -> list[Any]:
+def _done(study: Any) -> tuple[Trial, ...]:
     """Finished trials, also those that could not be trained."""
-    return [trial for trial in study.trials if "seconds" in trial.user_attrs]
+    return tuple(
+        Trial(
+            number=trial.number,
+            values=trial.params,
+            score=trial.value,
+            seconds=trial.user_attrs["seconds"],
+            problem=trial.user_attrs.get("problem"),
+        )
+        for trial in study.trials
+        if "seconds" in trial.user_attrs
+    )
 
 
 def _exhausted(study: Any) -> bool:
     """True if all points of a grid were tried; a stopped trial is repeated."""
     waiting = any(trial.state.name == "WAITING" for trial in study.trials)
     return hasattr(study.sampler, "is_exhausted") and study.sampler.is_exhausted(study) and not waiting
-
-
-def _drawn(trial: Any, choice: Choice) -> Any:
-    if choice.kind == "one of":
-        return trial.suggest_categorical(choice.field, choice.values)
-    low, high = choice.values
-    if isinstance(low, int) and isinstance(high, int):
-        return trial.suggest_int(choice.field, low, high, log=choice.kind == "log")
-    return trial.suggest_float(choice.field, low, high, log=choice.kind == "log")
-
-
-def _trial(trial: Any) -> Trial:
-    return Trial(
-        number=trial.number,
-        values=trial.params,
-        score=trial.value,
-        seconds=trial.user_attrs.get("seconds", 0.0),
-        problem=trial.user_attrs.get("problem"),
-    )

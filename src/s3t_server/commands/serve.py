@@ -12,6 +12,7 @@ from s3t.cli.options import JsonOption
 from s3t.cli.outcome import failures_reported, show
 from s3t.errors import InputError
 from s3t.extras import how_to_install
+from s3t.wording import problem_lines
 
 if TYPE_CHECKING:
     from s3t_server.settings import Settings
@@ -127,8 +128,5 @@ def _settings(**values: object) -> Settings:
     try:
         return Settings.model_validate(values)
     except ValidationError as error:
-        problems = [
-            f"{'.'.join(map(str, each['loc'])) or 'options'}: {each['msg'].removeprefix('Value error, ')}"
-            for each in error.errors()
-        ]
-        raise InputError("the command", problems) from None
+        fields = ((".".join(map(str, each["loc"])) or "options", each["msg"]) for each in error.errors())
+        raise InputError("the command", [line for each in fields for line in problem_lines(*each)]) from None
