@@ -7,15 +7,13 @@ import numpy as np
 import pytest
 
 from experiments.laws import deletion_rate, first_failure
-from s3t.planning.deletions import Deletions
-from s3t.planning.repairs import Policy, simulate_repairs, training_cost
-from s3t.planning.simulation import simulate
+from s3t.forests import StageCosts
+from s3t.planning.simulation import Deletions, FixedOrders, simulate, simulate_repairs
 from s3t.sequences import Setting, cyclic, orders_of_shards
 from tests.cli import typed
 from tests.drawing.pictures import assert_is_picture, texts
 
-KEYS = {"deletion_rate", "first_failure", "bound", "quantiles", "depth"}
-REPAIR_KEYS = {"repairs", "cost", "mean_depth", "training_cost"}
+KEYS = {"deletion_rate", "first_failure", "bound", "quantiles", "depth", "unit", "repaired"}
 SMALL = ("--shards", 3, "--slices", 4, "--budget", 2, "--selector", "cyclic", "--trials", 2000)
 
 
@@ -103,23 +101,26 @@ def test_shards_may_have_orders_of_their_own():
 @pytest.mark.parametrize(
     ("arguments", "policy", "over"),
     [
-        (("--repair-below", 1), Policy(below=1), 1000),
-        (("--repair-below", 3, "--over", 50), Policy(below=3), 50),
-        (("--repair-every", 10, "--over", 50), Policy(below=0, every=10), 50),
-        (("--repair-below", 2, "--repair-every", 10, "--over", 50), Policy(below=2, every=10), 50),
+        (("--repair-below", 1), {"below": 1}, 1000),
+        (("--repair-below", 3, "--over", 50), {"below": 3}, 50),
+        (("--repair-every", 10, "--over", 50), {"below": 0, "every": 10}, 50),
+        (("--repair-below", 2, "--repair-every", 10, "--over", 50), {"below": 2, "every": 10}, 50),
     ],
 )
 def test_repairs_are_simulated_under_the_policy(arguments, policy, over):
     found = document(*SMALL, "--trials", 200, *arguments)
     orders = [cyclic(Setting(slices=4, budget=2))] * 3
-    expected = simulate_repairs(orders, Deletions.uniform(3, 4), over=over, policy=policy, trials=200)
-    assert set(found) == KEYS | REPAIR_KEYS
-    for name in ("repairs", "cost", "mean_depth"):
+    costs = StageCosts.declared(4).in_trainings(3)
+    policy = FixedOrders(orders=orders, **policy)
+    expected = simulate_repairs(policy, Deletions.uniform(3, 4), costs=costs, over=over, trials=200)
+    repaired = found["repaired"]
+    for name in ("repairs", "cost", "mean_depth", "hit_depth"):
         values = getattr(expected, name)
-        assert found[name] == {"mean": pytest.approx(values.mean()), "std": pytest.approx(values.std())}
-    assert found["training_cost"] == pytest.approx(training_cost(orders))
+        assert repaired[name] == {"mean": pytest.approx(values.mean()), "std": pytest.approx(values.std())}
+    assert repaired["training_cost"] == pytest.approx(expected.training)
+    assert repaired["over"] == over
     plain = document(*SMALL, "--trials", 200)
-    assert {name: found[name] for name in KEYS} == plain  # of the system without repair
+    assert plain == found | {"repaired": None}  # of the system without repair
     assert f"over {over:,} deletions" in invoke(*SMALL, "--trials", 200, *arguments).stdout
 
 
@@ -139,7 +140,7 @@ def test_repairs_are_simulated_under_the_policy(arguments, policy, over):
         (("--seed", -1), "seed -1 is negative"),
         (("--over", 10), "--over is of systems that are repaired"),
         (("--over", 0, "--repair-below", 1), "--over 0: give 1 to 100,000 deletions"),
-        (("--repair-below", 5), "--repair-below 5: a shard has 0 to 4 live slices"),
+        (("--repair-below", 5), "--repair-below 5: give 0 to 4 slices"),
         (("--repair-below", -1), "--repair-below -1"),
         (("--repair-every", 0), "--repair-every 0: give at least 1 deletion"),
         (("--plot", "depth.txt"), "depth.txt: has the suffix '.txt'"),

@@ -1,4 +1,4 @@
-"""Declarations of `sequences` and `simulate`: sizes, a prior, a selector; all problems at once."""
+"""Options of `sequences`, `simulate` and `plan`: sizes, a prior, a selector; all problems at once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Option
 
 from s3t.cli.options import seed_problems
 from s3t.disk import reading_problem
@@ -26,43 +26,30 @@ MOST_DELETIONS = 10_000
 MOST_BYTES = 64 * 10**6
 """Largest file with a prior."""
 
-SlicesOption = Annotated[int, typer.Option("--slices", metavar="L", help="Slices in a shard.", show_default=False)]
-BudgetOption = Annotated[
-    int, typer.Option("--budget", metavar="B", help="Orders a shard, from 1 to L!.", show_default=False)
-]
+SlicesOption = Annotated[int, Option(metavar="L", help="Slices in a shard.", show_default=False)]
 PriorOption = Annotated[
     str | None,
-    typer.Option(
-        "--prior",
+    Option(
         metavar="P0,P1,...",
         help="L probabilities that a deletion in a shard falls on each slice; without, all slices are alike.",
     ),
 ]
 PriorFileOption = Annotated[
     Path | None,
-    typer.Option(
-        "--prior-file", metavar="FILE", help="The same from a file: a JSON list of numbers, or of a row a shard."
-    ),
+    Option(metavar="FILE", help="The same from a file: a JSON list of numbers, or of a row a shard."),
 ]
-SelectorOption = Annotated[
-    str, typer.Option("--selector", metavar="NAME", help="Selector of the orders; names in docs/recipe.md.")
-]
-DeletionsOption = Annotated[
-    int, typer.Option("--deletions", metavar="T", help="The t of the paper's score, which bms maximises.")
-]
-HorizonOption = Annotated[
-    str, typer.Option("--horizon", metavar="R1,R2,...", help="survival: numbers of deletions after which depth counts.")
-]
-ValuesOption = Annotated[
-    str | None,
-    typer.Option("--values", metavar="F1,F2,...", help="survival: what 1 to L live slices are worth; without, 1 to L."),
-]
-SeedOption = Annotated[
-    int, typer.Option("--seed", metavar="S", help="Seed of random draws; the same seed, the same result.")
-]
+SelectorOption = Annotated[str, Option(metavar="NAME", help="Selector of the orders; names in docs/recipe.md.")]
+DeletionsOption = Annotated[int, Option(metavar="T", help="The t of the paper's score, which bms maximises.")]
+SeedOption = Annotated[int, Option(metavar="S", help="Seed of random draws; the same seed, the same result.")]
 PlotOption = Annotated[
-    Path | None,
-    typer.Option("--plot", metavar="FILE", help="Draw it, into a .png, .svg or .pdf file. Needs the extra plots."),
+    Path | None, Option(metavar="FILE", help="Draw it, into a .png, .svg or .pdf file. Needs the extra plots.")
+]
+StageSecondsOption = Annotated[
+    str | None,
+    Option(
+        metavar="S1,S2,...",
+        help="Seconds of training a stage of each depth, 1 to L, as measured; without, costs are arithmetic.",
+    ),
 ]
 
 # What `s3t.sequences` has as defaults; importing it here would slow down every --help.
@@ -70,6 +57,7 @@ SELECTOR, DELETIONS, HORIZON = "survival", 8, "1,2,4,8"
 
 
 def settings_of(
+    problems: list[str],
     *,
     shards: int = 1,
     slices: int,
@@ -82,36 +70,35 @@ def settings_of(
     values: str | None = None,
     seed: int,
     plot: Path | None,
-    problems: Sequence[str] = (),
 ) -> tuple[Setting, ...]:
-    """Settings of the shards' orders, one a shard, from the command's options."""
+    """Settings of the shards' orders, one a shard. Raises an InputError if there are problems, also earlier ones."""
     from s3t.drawing import check_picture
     from s3t.sequences import Setting, prior_rows
 
-    all_problems = [*problems, *(problem for problem in seed_problems(seed) if seed > 0)]
+    problems += [problem for problem in seed_problems(seed) if seed > 0]
     if deletions > MOST_DELETIONS:
-        all_problems.append(f"--deletions {deletions}: at most {MOST_DELETIONS:,}")
+        problems.append(f"--deletions {deletions}: at most {MOST_DELETIONS:,}")
     rows: tuple[tuple[float, ...] | None, ...] = (None,)
     if not 1 <= shards <= MOST_SHARDS:
-        all_problems.append(f"{shards} shards: a system has 1 to {MOST_SHARDS:,}")
+        problems.append(f"{shards} shards: a system has 1 to {MOST_SHARDS:,}")
         shards = 1
-    with noted(all_problems):
+    with noted(problems):
         rows = prior_rows(_given_prior(prior, prior_file), shards=shards)
     numbers: dict[str, Any] = {}
-    with noted(all_problems):
+    with noted(problems):
         numbers["horizon"] = tuple(map(_whole, numbers_in(horizon, where="--horizon")))
-    with noted(all_problems):
+    with noted(problems):
         numbers["values"] = None if values is None else tuple(numbers_in(values, where="--values"))
     known: dict[tuple[float, ...] | None, Setting] = {}
     for row in dict.fromkeys(rows):
-        with noted(all_problems):
+        with noted(problems):
             known[row] = Setting(slices=slices, budget=budget, prior=row, deletions=deletions, seed=seed, **numbers)
-    all_problems += _selector_problems(selector, list(known.values()))
+    problems += _selector_problems(selector, list(known.values()))
     if plot is not None:
-        with noted(all_problems):
+        with noted(problems):
             check_picture(plot)
-    if all_problems:
-        raise InputError("the command", dict.fromkeys(all_problems))
+    if problems:
+        raise InputError("the command", dict.fromkeys(problems))
     return tuple(known[row] for row in rows)
 
 
@@ -135,15 +122,13 @@ def numbers_in(text: str, *, where: str) -> list[float]:
     parts = re.split(r"\s*,\s*|\s+", text.strip().removesuffix(",").rstrip())
     if parts == [""]:
         raise DataError(where, "holds no numbers; separate them by commas")
-    numbers, wrong = [], []
+    numbers = []
     for place, part in enumerate(parts, start=1):
         try:
             numbers.append(float(part))
         except ValueError:
-            wrong.append(f"number {place} is missing" if not part else f"number {place} is {part[:40]!r}, not a number")
-    if wrong:
-        more = [f"and {len(wrong) - 3} more that are not numbers"] if len(wrong) > 3 else []
-        raise DataError(where, [*wrong[:3], *more])
+            wrong = "is missing" if not part else f"is {part[:40]!r}, not a number"
+            raise DataError(where, f"number {place} {wrong}") from None
     return numbers
 
 
@@ -186,10 +171,24 @@ def _prior_in(path: Path) -> list[Any]:
 
 @contextmanager
 def noted(problems: list[str]) -> Iterator[None]:
-    """Append the problems of an InputError raised within to a list, instead of raising it."""
+    """Append the problems of an InputError or of pydantic's error to a list, instead of raising it."""
     try:
         yield
     except SettingError as error:
         problems += error.problems
     except InputError as error:
         problems += [f"{error.where}: {problem}" for problem in error.problems]
+    except ValueError as error:
+        problems += _problems_of(error)
+
+
+def _problems_of(error: ValueError) -> Iterator[str]:
+    from pydantic import ValidationError
+
+    if not isinstance(error, ValidationError):
+        raise error
+    for detail in error.errors(include_url=False):
+        message = detail["msg"].removeprefix("Value error, ")
+        for line in message.splitlines():
+            named = f"--{detail['loc'][0]} {detail['input']}: ".replace("_", "-") if detail["loc"] else ""
+            yield named + line.replace("Input should be", "give a number") if named else line

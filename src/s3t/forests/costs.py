@@ -45,10 +45,8 @@ class StageCosts:
         >>> StageCosts.arithmetic(slices=2, records=10, layers=4, layers_per_slice=2, cached=True).by_depth
         (40, 160)
 
-        Args:
-            layers_per_slice: of a block; a fraction where blocks of some depths are larger.
-            epochs: of every stage.
-            cached: whether the states at the border are kept over epochs.
+        A block has `layers_per_slice`, a fraction where blocks of some depths are larger. `cached`: the states at the
+        border are kept over epochs.
         """
         return cls(
             tuple(
@@ -64,8 +62,7 @@ class StageCosts:
         >>> StageCosts.declared(3).by_depth, StageCosts.declared(3, one_block=True).by_depth
         ((2, 8, 18), (6, 12, 18))
 
-        Args:
-            one_block: every stage trains all layers, as SISA's do; else a stage of depth k the k topmost L-ths.
+        With `one_block` every stage trains all layers, as SISA's do; else a stage of depth k the k topmost L-ths.
         """
         if one_block:
             return cls(tuple(2 * depth * slices for depth in range(1, slices + 1)))
@@ -77,15 +74,23 @@ class StageCosts:
         >>> StageCosts((1.0, 4.0, 9.0)).measured({1: [2.0, 2.2, 9.0], 2: [8.0]}).by_depth
         (2.2, 8.0, 18.36)
 
-        Args:
-            seconds: measured times by depth. A depth costs their median; one without times costs its present cost times
-                the ratio of the medians' sum to their depths' present costs.
+        `seconds` are measured times by depth. A depth costs their median; one without times costs its present cost
+        times the ratio of the medians' sum to their depths' present costs.
         """
         known = {depth: median(times) for depth, times in seconds.items() if times}
         if not known:
             return None
         ratio = math.fsum(known.values()) / math.fsum(self.by_depth[depth - 1] for depth in known)
         return StageCosts(tuple(known.get(depth, ratio * cost) for depth, cost in enumerate(self.by_depth, start=1)))
+
+    def in_trainings(self, shards: int) -> StageCosts:
+        """The same in full trainings, each of which passes the records of all shards through all blocks once, as the
+        deepest stages of all shards do.
+
+        >>> StageCosts((1.0, 4.0)).in_trainings(5).by_depth
+        (0.05, 0.2)
+        """
+        return StageCosts(tuple(cost / (shards * self.by_depth[-1]) for cost in self.by_depth))
 
     def of(self, prefixes: Iterable[Order]) -> float:
         """Cost of training the stages of some prefixes.
