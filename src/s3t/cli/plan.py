@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 from typer import Option
@@ -20,65 +20,31 @@ if TYPE_CHECKING:
     from s3t.recipe import Recipe
 
 
+Number: TypeAlias = float | None
+Count: TypeAlias = int | None
+
+
 def command(
-    deletions_per_month: Annotated[
-        float,
-        Option(
-            metavar="N",
-            help="Requests, each for a record, or for a person, whose records all lie in one slice.",
-            show_default=False,
-        ),
-    ],
+    deletions_per_month: Annotated[float, Option(metavar="N", help="Requests, each for a record or a person.")],
     months: Annotated[float, Option(metavar="N", help="Months to plan for.")] = 12,
-    budget: Annotated[
-        float | None,
-        Option(metavar="X", help="Largest cost of the first training and all repairs, in full trainings."),
-    ] = None,
-    hours_a_day: Annotated[
-        float | None,
-        Option(metavar="H", help="Hours of repairs a day at most; needs --stage-seconds or --training-hours."),
-    ] = None,
+    budget: Annotated[Number, Option(metavar="X", help="Most full trainings, with those of repairs.")] = None,
+    hours_a_day: Annotated[Number, Option(metavar="H", help="Most hours of repairs a day, if times are known.")] = None,
     share: Annotated[
-        float | None,
-        Option(
-            metavar="S",
-            help="Smallest acceptable depth: the share of all records that every shard's model has learnt from, above "
-            "0 and up to 1. Without a level of service, 0.1 if absent.",
-        ),
+        Number, Option(metavar="S", help="Least share of all records that a shard has learnt from.")
     ] = None,
-    mean_depth: Annotated[
-        float | None,
-        Option(metavar="X", help="Level of service: slices that a shard serves with after repairs, at least."),
-    ] = None,
+    mean_depth: Annotated[Number, Option(metavar="X", help="Service: slices after repairs, at least.")] = None,
     depth_after_deletion: Annotated[
         int,
-        Option(
-            metavar="K",
-            help="Level of service: slices that a shard serves with right after any one deletion, at least. 1: no "
-            "shard is ever dead.",
-        ),
+        Option(metavar="K", help="Service: slices right after any one deletion, at least. 1: no shard is ever dead."),
     ] = 0,
-    shards: Annotated[
-        int | None, Option(metavar="M", help="Shards. Without, the recipe's for a level of service, else the best.")
-    ] = None,
-    slices: Annotated[int | None, Option(metavar="L", help="Slices a shard. Without, as for --shards.")] = None,
+    shards: Annotated[Count, Option(metavar="M", help="Shards. A service's are the recipe's if absent.")] = None,
+    slices: Annotated[Count, Option(metavar="L", help="Slices a shard, alike.")] = None,
     stage_seconds: StageSecondsOption = None,
-    training_hours: Annotated[
-        float | None, Option(metavar="H", help="Hours of one full training: repairs are then given in hours, too.")
-    ] = None,
-    recipe: Annotated[
-        Path | None, Option(metavar="YAML", help="The recipe to plan for; its base model gives the layers.")
-    ] = None,
-    layers: Annotated[
-        int | None,
-        Option(
-            metavar="N",
-            help="Transformer layers of the model, which the slices share out. Without, and without --recipe, 12.",
-        ),
-    ] = None,
+    training_hours: Annotated[Number, Option(metavar="H", help="Hours of one full training, if known.")] = None,
+    recipe: Annotated[Path | None, Option(metavar="YAML", help="Recipe; its base model gives the layers.")] = None,
+    layers: Annotated[Count, Option(metavar="N", help="Layers of the model; 12 if not known.")] = None,
     layers_per_slice: Annotated[
-        int | None,
-        Option(metavar="K", help="Layers a slice. Without: what the recipe says, else as many as there is room for."),
+        Count, Option(metavar="K", help="Layers a slice; as many as have room if absent.")
     ] = None,
     max_shards: Annotated[int, Option(metavar="M", help="Shards at most, up to 100.")] = 20,
     max_slices: Annotated[int, Option(metavar="L", help="Slices at most, up to 32: no more than layers.")] = 12,

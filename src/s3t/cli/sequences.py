@@ -25,16 +25,10 @@ def command(
     slices: declarations.SlicesOption,
     budget: Annotated[int, Option(metavar="B", help="Orders a shard, from 1 to L!.", show_default=False)],
     prior: declarations.PriorOption = None,
-    prior_file: declarations.PriorFileOption = None,
     selector: declarations.SelectorOption = declarations.SELECTOR,
     deletions: declarations.DeletionsOption = declarations.DELETIONS,
-    horizon: Annotated[
-        str, Option(metavar="R1,R2,...", help="survival: numbers of deletions after which depth counts.")
-    ] = declarations.HORIZON,
-    values: Annotated[
-        str | None,
-        Option(metavar="F1,F2,...", help="survival: what 1 to L live slices are worth; without, 1 to L."),
-    ] = None,
+    horizon: Annotated[str, Option(metavar="R1,...", help="survival: deletions that count.")] = declarations.HORIZON,
+    values: Annotated[str | None, Option(metavar="F1,...", help="survival: worth of 1 to L live slices.")] = None,
     seed: declarations.SeedOption = 0,
     plot: declarations.PlotOption = None,
     as_json: JsonOption = False,
@@ -61,12 +55,11 @@ def command(
         from s3t.planning.simulation import retention
         from s3t.sequences import mean_distance, scores, select
 
-        (setting,) = declarations.settings_of(
+        setting = declarations.setting_of(
             [],
             slices=slices,
             budget=budget,
             prior=prior,
-            prior_file=prior_file,
             selector=selector,
             deletions=deletions,
             horizon=horizon,

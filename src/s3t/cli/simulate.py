@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 from typer import Option
 
 from s3t.cli import declarations
-from s3t.cli.declarations import SELECTOR, noted, numbers_in
+from s3t.cli.declarations import noted, numbers_in
 from s3t.cli.display import choosing, print_table, working
 from s3t.cli.options import JsonOption
 from s3t.cli.outcome import failures_reported, show
@@ -19,51 +19,33 @@ from s3t.wording import counted
 if TYPE_CHECKING:
     from s3t.forests import AsNeeded
     from s3t.planning.simulation import Falls, Life, Measured, Simulation
-    from s3t.sequences import Setting
 
 MOST_BYTES = 2 * 10**9
 OVER, MOST_OVER = 1000, 100_000
 NO_REPAIRS = "is of systems that are repaired; give --repair-below, --repair-every or --depth, too"
 
 
+Count: TypeAlias = int | None
+
+
 def command(
     shards: Annotated[int, Option(metavar="M", help="Shards, from 1.", show_default=False)],
     slices: declarations.SlicesOption,
-    budget: Annotated[
-        int | None, Option(metavar="B", help="Orders a shard, from 1 to L!. This or --depth is required.")
-    ] = None,
+    budget: Annotated[Count, Option(metavar="B", help="Orders a shard, 1 to L!. This or --depth is required.")] = None,
     trials: Annotated[int, Option(metavar="N", help="Systems to simulate.")] = 10_000,
     prior: declarations.PriorOption = None,
-    prior_file: declarations.PriorFileOption = None,
-    selector: declarations.SelectorOption = SELECTOR,
+    selector: declarations.SelectorOption = declarations.SELECTOR,
     deletions: declarations.DeletionsOption = declarations.DELETIONS,
-    vary_by_shard: Annotated[
-        bool, Option("--vary-by-shard", help="Give shards different orders of the same quality.")
-    ] = False,
-    repair_below: Annotated[
-        int | None, Option(metavar="K", help="Repair a shard when it has fewer than K live slices.")
-    ] = None,
+    vary_by_shard: Annotated[bool, Option("--vary-by-shard", help="Give shards different orders, as good.")] = False,
+    repair_below: Annotated[Count, Option(metavar="K", help="Repair shards with fewer than K live slices.")] = None,
     repair_every: Annotated[
-        int | None,
-        Option(metavar="N", help="Repair all shards after every N deletions in the system; alone, only then."),
+        Count, Option(metavar="N", help="Repair all after every N deletions; alone, only then.")
     ] = None,
-    depth: Annotated[
-        int | None,
-        Option(
-            metavar="D",
-            help="Repair as needed: shards have no orders, but a main chain of D slices and spares, and lack none of "
-            "these after each repair.",
-        ),
-    ] = None,
-    spares: Annotated[
-        int, Option(metavar="S", help="With --depth: chains beside the main one, each with its own first slice.")
-    ] = 1,
+    depth: Annotated[Count, Option(metavar="D", help="Repair as needed: no orders, a main chain of D slices.")] = None,
+    spares: Annotated[int, Option(metavar="S", help="With --depth: other chains, each with its own first slice.")] = 1,
     spare_depth: Annotated[int, Option(metavar="K", help="With --depth: slices of a spare.")] = 1,
     stage_seconds: declarations.StageSecondsOption = None,
-    over: Annotated[
-        int | None,
-        Option(metavar="R", help=f"With repairs: deletions in the system to look at; {OVER} if absent."),
-    ] = None,
+    over: Annotated[Count, Option(metavar="R", help=f"With repairs: deletions; {OVER} if absent.")] = None,
     seed: declarations.SeedOption = 0,
     plot: declarations.PlotOption = None,
     as_json: JsonOption = False,
@@ -84,6 +66,7 @@ def command(
     with failures_reported(as_json):
         from s3t.forests import AsNeeded, StageCosts
         from s3t.planning.simulation import Deletions, FixedOrders, simulate, simulate_repairs, summary
+        from s3t.sequences import orders_of_shards
 
         repaired = (repair_below, repair_every, depth) != (None, None, None)
         of_orders, of_chains = (repair_below, repair_every) != (None, None), (spares, spare_depth) != (1, 1)
@@ -115,25 +98,25 @@ def command(
         count = 1 + spares if budget is None else budget
         if min(trials, shards, slices, count) >= 1:
             problems += _size_problems(trials, shards, slices, count, repaired, vary_by_shard)
-        settings = declarations.settings_of(
+        setting = declarations.setting_of(
             problems,
             shards=shards,
             slices=slices,
             budget=1 if budget is None else budget,
             prior=prior,
-            prior_file=prior_file,
             selector=selector,
             deletions=deletions,
             seed=seed,
             plot=plot,
         )
-        fall = Deletions.from_prior([setting.probabilities for setting in settings], shards=shards)
+        fall = Deletions.from_prior(setting.probabilities, shards=shards)
         policy: AsNeeded | FixedOrders
         if chains is None:
-            orders = _orders(selector, settings, vary_by_shard)
+            with choosing(f"{counted(budget or 1, 'order')} for each shard", selector):
+                orders = orders_of_shards(selector, [setting] * shards, vary=vary_by_shard, progress=ProgressBar())
             policy = FixedOrders(orders=orders, below=repair_below or 0, every=repair_every)
         else:
-            orders = tuple(chains.planned((), slices=slices, chances=setting.probabilities) for setting in settings)
+            orders = (chains.planned((), slices=slices, chances=setting.probabilities),) * shards
             policy = chains
         with working(f"simulating {counted(trials, 'system')}"):
             falls, life = simulate(orders, fall, trials=trials, seed=seed), None
@@ -170,13 +153,6 @@ def _size_problems(trials: int, shards: int, slices: int, chains: int, repaired:
         f"{trials:,} systems of that size take about {needed / 1e9:,.1f} GB of memory, more than "
         f"{MOST_BYTES / 1e9:.0f}; lower --trials, or the sizes"
     ]
-
-
-def _orders(selector: str, settings: tuple[Setting, ...], vary: bool) -> Any:
-    from s3t.sequences import orders_of_shards
-
-    with choosing(f"{counted(settings[0].budget, 'order')} for each shard", selector):
-        return orders_of_shards(selector, settings, vary=vary, progress=ProgressBar())
 
 
 def _draw(falls: Falls, life: Life | None, title: str, path: Path) -> None:

@@ -64,17 +64,11 @@ class Deletions:
 
     @property
     def shards(self) -> int:
-        """M."""
         return int(self.probabilities.shape[0])
 
     @property
     def slices(self) -> int:
-        """L."""
         return int(self.probabilities.shape[1])
-
-    @property
-    def is_uniform(self) -> bool:
-        return bool((self.probabilities == self.probabilities[0, 0]).all())
 
     @classmethod
     def uniform(cls, shards: int, slices: int) -> Deletions:
@@ -240,12 +234,11 @@ def retention(
     return np.concatenate([np.ones((len(after), 1)), spared / trials], axis=1)
 
 
-def _check(orders: Orders, deletions: Deletions, *, trials: int) -> None:
-    shards, slices = deletions.probabilities.shape
-    problems = [] if trials >= 1 else [f"{trials} trials: give at least 1"]
-    if len(orders) != shards:
-        problems.append(f"orders are given for {len(orders)} shards, deletions for {shards}")
-    there = set(range(slices))
+def _check(orders: Orders, deletions: Deletions, *, trials: int, others: Sequence[str] = ()) -> None:
+    slices, there = deletions.slices, set(range(deletions.slices))
+    problems = [*others, *([] if trials >= 1 else [f"{trials} trials: give at least 1"])]
+    if len(orders) != deletions.shards:
+        problems.append(f"orders are given for {len(orders)} shards, deletions for {deletions.shards}")
     for shard, chosen in enumerate(orders):
         distinct = all(order and len(set(order)) == len(order) and there.issuperset(order) for order in chosen)
         if not chosen or not distinct:
@@ -308,7 +301,7 @@ def simulate_repairs(
     """
     shards, slices = deletions.probabilities.shape
     _check_repairs(policy, deletions, costs, over, trials)
-    system: _Orders | _Forests
+    system: _Shards
     if isinstance(policy, AsNeeded):
         system, below, every = _Forests(policy, costs, deletions.probabilities, trials * shards), slices + 1, None
     else:
@@ -328,14 +321,13 @@ def simulate_repairs(
         hit_total += hit_depths
         dead += int((hit_depths == 0).sum())
         least = min(least, int(hit_depths.min()))
-        repaired = [rows[hit_depths < below]]
-        costs_of = [system.repair(repaired[0])]
+        due = [rows[hit_depths < below]]
         if every is not None and number % every == 0:
-            repaired.append(np.flatnonzero(system.has_lost()))
-            costs_of.append(system.repair(repaired[1]))
-        systems = np.concatenate(repaired) // shards
-        repairs += np.bincount(systems, minlength=trials)
-        cost += np.bincount(systems, weights=np.concatenate(costs_of), minlength=trials)
+            due.append(np.arange(trials * shards))
+        for each in due:
+            spent_now = system.repair(each)
+            repairs += np.bincount(each[spent_now > 0] // shards, minlength=trials)
+            cost += np.bincount(each // shards, weights=spent_now, minlength=trials)
         depths = system.depths()
         counts[number] = np.bincount(depths, minlength=slices + 1)
         spent[:, number] = repairs.mean(), cost.mean()
@@ -361,45 +353,30 @@ def _check_repairs(
     problems = [] if over >= 0 else [f"{over} deletions: give a number from 0"]
     if costs.slices != slices:
         problems.append(f"costs of {costs.slices} depths for shards of {slices} slices")
-    if trials < 1:
-        problems.append(f"{trials} trials: give at least 1")
     if isinstance(policy, AsNeeded):
         policy.check(slices)
+        orders: Orders = [[(0,)]] * deletions.shards
     else:
-        _check(policy.orders, deletions, trials=max(trials, 1))
+        orders = policy.orders
+        if any(len(order) < slices for chosen in orders for order in chosen):
+            problems.append(f"an order ends before all {slices} slices")
         if not 0 <= policy.below <= slices:
             problems.append(f"repair below {policy.below} slices: a shard has 0 to {slices}")
         if policy.every is not None and policy.every < 1:
             problems.append(f"repair after every {policy.every} deletions: give at least 1")
-    if problems:
-        raise PlanningError("the repairs to simulate", problems)
+    _check(orders, deletions, trials=trials, others=problems)
 
 
-class _Orders:
-    """S = N m shards of C orders, one system's shards after another's."""
+class _Shards:
+    """S shards of C orders or chains each, one system's m shards after another's."""
 
-    def __init__(self, orders: Orders, costs: StageCosts, trials: int) -> None:
-        shards, most, slices = len(orders), max(map(len, orders)), costs.slices
-        self._place = np.full((shards, most, slices), slices, dtype=np.int16)
-        """m x C x L, where a slice lies in an order, 0 at its top; L where it is not in it."""
-        self._spent = np.zeros((shards, most, slices + 1))
-        """m x C x (L + 1), cost of an order's stages down to each depth; those of a common prefix count once."""
-        self._full = np.zeros((shards, most), dtype=np.int16)
-        for shard, chosen in enumerate(orders):
-            trained: set[Order] = set()
-            for number, order in enumerate(chosen):
-                self._full[shard, number] = len(order)
-                self._place[shard, number, list(order)] = np.arange(len(order))
-                prefixes = [
-                    order[:depth] for depth in range(1, slices + 1)
-                ]  # those beyond its end are it itself, again
-                own = [0.0 if each in trained else costs.of([each]) for each in prefixes[: len(order)]]
-                self._spent[shard, number, 1 : len(order) + 1] = np.cumsum(own)
-                self._spent[shard, number, len(order) + 1 :] = math.fsum(own)
-                trained.update(prefixes)
-        self.training = float(self._spent[:, :, -1].sum())
-        self.length = np.tile(self._full, (trials, 1))
-        """S x C, live slices of each order."""
+    place: Small
+    """S x C x L, or m x C x L where systems have the same: where a slice lies in a chain, 0 at its top; L where it is
+    not in it."""
+    length: Small
+    """S x C, live slices of each chain."""
+    training: float
+    """Cost of the first training of m shards."""
 
     def depths(self) -> Small:
         """S, slices that serve."""
@@ -407,23 +384,41 @@ class _Orders:
 
     def hit(self, rows: Ints, index: Ints) -> None:
         """A slice of each of these shards loses a record."""
-        self.length[rows] = np.minimum(self.length[rows], self._place[rows % len(self._place), :, index])
-
-    def has_lost(self) -> NDArray[np.bool_]:
-        """S, true where a stage is missing."""
-        full = np.tile(self._full, (len(self.length) // len(self._full), 1))
-        return np.asarray((self.length < full).any(axis=1))
+        ends = self.place[rows % len(self.place), :, index]
+        self.length[rows] = np.minimum(self.length[rows], ends)
 
     def repair(self, rows: Ints) -> Floats:
         """Train what these shards lack; what it costs each."""
-        shard, chains = rows % len(self._place), np.arange(self.length.shape[1])
+        raise NotImplementedError
+
+
+class _Orders(_Shards):
+    def __init__(self, orders: Orders, costs: StageCosts, trials: int) -> None:
+        shards, most, slices = len(orders), max(map(len, orders)), costs.slices
+        self.place = np.empty((shards, most, slices), dtype=np.int16)
+        self._spent = np.zeros((shards, most, slices + 1))
+        """m x C x (L + 1), cost of an order's stages down to each depth; those of a common prefix count once."""
+        for shard, chosen in enumerate(orders):
+            trained: set[Order] = set()
+            # Shards may have different numbers of orders: the first is repeated, which changes nothing.
+            for number, order in enumerate([*chosen, *[chosen[0]] * (most - len(chosen))]):
+                prefixes = [order[:depth] for depth in range(1, slices + 1)]
+                own = [0.0 if each in trained else costs.of([each]) for each in prefixes]
+                self.place[shard, number, list(order)] = np.arange(slices)
+                self._spent[shard, number, 1:] = np.cumsum(own)
+                trained.update(prefixes)
+        self.training = float(self._spent[:, :, -1].sum())
+        self.length = np.full((trials * shards, most), slices, dtype=np.int16)
+
+    def repair(self, rows: Ints) -> Floats:
+        shard, chains = rows % len(self.place), np.arange(self.length.shape[1])
         before = self._spent[shard[:, None], chains, self.length[rows]]
-        self.length[rows] = self._full[shard]
+        self.length[rows] = self.place.shape[2]
         return np.asarray((self._spent[shard, :, -1] - before).sum(axis=1))
 
 
-class _Forests:
-    """S shards of C chains each, the main one first after a repair; m x L `chances` of the next hit, m dividing S."""
+class _Forests(_Shards):
+    """The main chain is the first after a repair. `chances`, m x L, are of the next hit; m divides S = `count`."""
 
     def __init__(self, policy: AsNeeded, costs: StageCosts, chances: Floats, count: int) -> None:
         self._policy, slices = policy, chances.shape[1]
@@ -433,25 +428,12 @@ class _Forests:
         self._spent = np.concatenate([[0.0], np.cumsum(costs.by_depth)])
         """Cost of a chain's stages down to each depth."""
         self.place = np.full((count, 1 + policy.spares, slices), slices, dtype=np.int16)
-        """S x C x L, where a slice lies in a chain, 0 at its top; L where it is not in it."""
         self.length = np.zeros((count, 1 + policy.spares), dtype=np.int16)
-        """S x C, slices of each chain."""
         self.training = float(self.repair(np.arange(count))[: len(chances)].sum())
-
-    def depths(self) -> Small:
-        return np.asarray(self.length.max(axis=1))
-
-    def hit(self, rows: Ints, index: Ints) -> None:
-        place = self.place[rows]
-        length = np.minimum(self.length[rows], place[np.arange(len(rows)), :, index])
-        place[place >= length[:, :, None]] = self._slices
-        self.place[rows], self.length[rows] = place, length
-
-    def has_lost(self) -> NDArray[np.bool_]:
-        return np.zeros(len(self.length), dtype=bool)  # each was repaired after its hit
 
     def repair(self, rows: Ints) -> Floats:
         place, length = self.place[rows], self.length[rows]
+        place[place >= length[:, :, None]] = self._slices
         # The longest first; of equal length that with the lesser slices, and chains have different first slices.
         first = np.where(length > 0, place.argmin(axis=2), self._slices)
         order = np.argsort(-length.astype(np.int64) * (self._slices + 1) + first, axis=1, kind="stable")
@@ -544,7 +526,7 @@ class Simulation(BaseModel, frozen=True):
 def summary(falls: Falls, life: Life | None, *, deletions: Deletions, tops: int, unit: str) -> Simulation:
     """The answer from the simulated systems. `tops` are the first slices of a shard's orders or chains."""
     both = {"deletion_rate": falls.deletion_rate, "first_failure": falls.first_failure}
-    most = max(_quantile(falls.settled, 0.95) or 0, 1)
+    fall, most = deletions.probabilities, max(_quantile(falls.settled, 0.95) or 0, 1)
     numbers = [2**power for power in range(min(most.bit_length(), _POWERS))]
     repaired = None
     if life is not None:
@@ -559,7 +541,7 @@ def summary(falls: Falls, life: Life | None, *, deletions: Deletions, tops: int,
     return Simulation(
         **{name: Measured.of(times) for name, times in both.items()},
         quantiles={name: {str(share): _quantile(times, share) for share in QUANTILES} for name, times in both.items()},
-        bound=paper_bound(deletions.shards, deletions.slices, tops) if deletions.is_uniform else None,
+        bound=paper_bound(deletions.shards, deletions.slices, tops) if (fall == fall[0, 0]).all() else None,
         depth=dict(zip(numbers, falls.retained(numbers)[:, 1:].sum(axis=1).tolist(), strict=True)),
         unit=unit,
         repaired=repaired,

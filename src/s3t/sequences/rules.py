@@ -169,18 +169,16 @@ def _sample(probabilities: tuple[float, ...], generator: random.Random) -> Order
         weights = [1 - probabilities[index] / mass if mass > 0 else 1.0 for index in remaining]
         if sum(weights) <= 0:
             weights = [1.0] * len(remaining)
-        order.append(remaining.pop(_drawn(weights, generator)))
+        point = generator.random() * sum(weights)
+        # Where rounding leaves the point beyond all weights, the largest.
+        drawn = max(range(len(weights)), key=lambda place: weights[place])
+        for place, weight in enumerate(weights):
+            point -= weight
+            if point < 0:
+                drawn = place
+                break
+        order.append(remaining.pop(drawn))
     return (*order, *remaining)
-
-
-def _drawn(weights: list[float], generator: random.Random) -> int:
-    """An index, drawn in proportion to its weight."""
-    point = generator.random() * sum(weights)
-    for index, weight in enumerate(weights):
-        point -= weight
-        if point < 0:
-            return index
-    return max(range(len(weights)), key=lambda index: weights[index])  # rounding: the last step did not fall below 0
 
 
 def bms(setting: Setting) -> tuple[Order, ...]:
