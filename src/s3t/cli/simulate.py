@@ -144,7 +144,7 @@ def _size_problems(trials: int, shards: int, slices: int, chains: int, repaired:
     from s3t.planning.simulation import chunk
 
     cells = shards * slices
-    needed = 8 * trials * cells + 64 * min(trials, chunk(cells)) * cells + 8 * shards * chains * slices * vary
+    needed = 9 * trials * cells + 64 * min(trials, chunk(cells)) * cells + 8 * shards * chains * slices * vary
     if repaired:
         needed += 16 * trials * chains * (shards + 4 * slices) + 10 * chains * cells
     if needed <= MOST_BYTES:

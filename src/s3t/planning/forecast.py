@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, NamedTuple, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, PlainSerializer
+from pydantic import BaseModel, Field, PlainSerializer
 
 from s3t.planning.simulation import Floats, chunk, fall_times, retention
 from s3t.sequences import Order
@@ -67,36 +66,30 @@ def forecast(live: Sequence[Sequence[Order]], weights: Floats, records: NDArray[
         return Forecast(next_shard_dies=None, all_shards_die=None, depth_falls_below={}, living_shards=0)
     common = min(max(len(prefix) for prefix in prefixes) for prefixes in shards.values())
     last, *firsts = _simulated(shards, weights / weights.sum(), records, common)
+    below = dict(enumerate(firsts[1:], start=2))
     return Forecast(
-        next_shard_dies=firsts[0].mean,
-        all_shards_die=last.mean,
-        depth_falls_below={depth: firsts[depth - 1].mean for depth in range(2, common + 1)},
+        next_shard_dies=firsts[0][0],
+        all_shards_die=last[0],
+        depth_falls_below={depth: mean for depth, (mean, _) in below.items()},
         living_shards=len(shards),
-        next_shard_dies_between=firsts[0].between,
-        all_shards_die_between=last.between,
-        depth_falls_below_between={depth: firsts[depth - 1].between for depth in range(2, common + 1)},
+        next_shard_dies_between=firsts[0][1],
+        all_shards_die_between=last[1],
+        depth_falls_below_between={depth: between for depth, (_, between) in below.items()},
     )
 
 
-class _Deletions(NamedTuple):
-    """Deletions until something comes to pass, over all histories."""
-
-    mean: float | None
-    between: Spread | None
-
-    @classmethod
-    def of(cls, means: Floats, draws: Floats) -> _Deletions:
-        """Mean and percentiles from each history's expected number (N) and a number drawn for it (N)."""
-        mean = float(means.sum() / len(means))
-        if not np.isfinite(mean):
-            return cls(None, None)
-        low, high = np.quantile(draws, (0.1, 0.9))
-        return cls(mean, (float(low), float(high)))
+def _measured(means: Floats, draws: Floats) -> tuple[float | None, Spread | None]:
+    """Mean and percentiles from each history's expected number (N) and a number drawn for it (N)."""
+    mean = float(means.sum() / len(means))
+    if not np.isfinite(mean):
+        return None, None
+    low, high = np.quantile(draws, (0.1, 0.9))
+    return mean, (float(low), float(high))
 
 
 def _simulated(
     shards: Mapping[int, Sequence[Order]], chances: Floats, records: NDArray[np.int64], common: int
-) -> list[_Deletions]:
+) -> list[tuple[float | None, Spread | None]]:
     """Deletions until the last shard dies, and until the first one falls below each depth from 1 to `common`."""
     generator, noise = np.random.default_rng(0), np.random.default_rng(1)
     steps = sum(len(prefix) for prefixes in shards.values() for prefix in prefixes)
@@ -116,7 +109,7 @@ def _simulated(
             part = slice(start, start + len(clocks))
             means[row, part], deviation = _deleted_by(times, clocks, chances, records)
             draws[row, part] = np.rint(means[row, part] + deviation * noise.standard_normal(len(clocks))).clip(1)
-    return [_Deletions.of(*each) for each in zip(means, draws, strict=True)]
+    return [_measured(*each) for each in zip(means, draws, strict=True)]
 
 
 def _deleted_by(
@@ -137,8 +130,7 @@ def _deleted_by(
     return hit + rung, np.sqrt((others * late * (1 - late)).sum(axis=(1, 2)))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Gain:
+class Gain(BaseModel, frozen=True):
     """The expected depth of a shard, mean over the shards, under the current orders and with new ones added.
 
     Shards count as fully trained: `repair` restores what deletions have cost, with the current orders alone.
@@ -146,9 +138,9 @@ class Gain:
 
     deletions: tuple[int, ...]
     """Numbers of deletions in the shard."""
-    before: tuple[float, ...]
+    before: tuple[float, ...] = Field(serialization_alias="expected_depth_before")
     """Expected depth in slices, for each number of deletions."""
-    after: tuple[float, ...]
+    after: tuple[float, ...] = Field(serialization_alias="expected_depth_after")
 
     @property
     def is_none(self) -> bool:
@@ -157,11 +149,7 @@ class Gain:
 
     def to_json(self) -> dict[str, Any]:
         """The gain in the document of `s3t extend --json`."""
-        return {
-            "deletions": list(self.deletions),
-            "expected_depth_before": list(self.before),
-            "expected_depth_after": list(self.after),
-        }
+        return self.model_dump(mode="json", by_alias=True)
 
 
 def gain(

@@ -25,7 +25,7 @@ from pydantic import BaseModel, Field, computed_field, model_validator
 from s3t.forests import AsNeeded, StageCosts
 from s3t.planning.bounds import cost_of_a_hit, first_failure, least_after_deletion, least_cost, paper_bound
 from s3t.planning.simulation import Deletions, FixedOrders, Floats, Life, Shown, simulate_repairs
-from s3t.sequences import Order, Setting, select
+from s3t.sequences import Setting, select
 
 SHARDS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 25, 32, 40, 50, 64, 80, 100)
 SLICES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)
@@ -44,7 +44,6 @@ class Demand(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     deletions_per_month: Positive
     """Requests that each hit one slice once: for a record, or for a person, whose records all lie in one slice."""
     months: Positive = 12
-    """Months to plan for."""
     shards: int | None = Field(default=None, ge=1, le=100_000)
     """m; None: one of the grid."""
     slices: int | None = Field(default=None, ge=1, le=256)
@@ -61,20 +60,16 @@ class Demand(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     hours_a_day: Positive | None = None
     """Most hours of repairs a day, in the mean."""
     training_hours: Positive | None = None
-    """Hours of a full training, if they are known."""
     stage_seconds: tuple[Annotated[float, Field(ge=1e-6, le=1e9)], ...] | None = None
     """Measured times of stages of each depth, 1 to L; None: they cost by arithmetic."""
     max_shards: int = Field(default=20, ge=1, le=100)
-    """Shards of the grid, at most."""
     max_slices: int = Field(default=12, ge=1, le=32)
-    """Slices of the grid, at most."""
     max_sequences: int = Field(default=12, ge=1, le=32)
-    """Orders a shard, at most."""
     layers: int = Field(default=12, ge=1, le=10_000)
     """Layers of the model. Every slice has layers of its own, so L times the layers of a slice are at most as many. An
     undeclared model has as many as BERT's and ViT's base size."""
     layers_per_slice: int | None = Field(default=None, ge=1)
-    """Layers that a slice's block trains; None: as many as there is room for, at least one."""
+    """None: as many as there is room for, at least one."""
 
     @model_validator(mode="after")
     def _fits(self) -> Demand:
@@ -304,42 +299,38 @@ def _judged(demand: Demand, slices: int, budget: int, selector: str, shards: lis
     Shards are alike and hit at random, so one of them is simulated, and the deletions that it gets of all are binomial.
     """
     orders = select(selector, Setting(slices=slices, budget=budget))
+    stages = len({order[:depth] for order in orders for depth in range(1, slices + 1)})
+    moments = np.unique(np.linspace(1, demand.deletions, _MOMENTS).astype(np.int64)).tolist()
     costs, over = demand.costs(slices).in_trainings(1), min(demand.deletions, 40 * slices + 40)
-    lives: dict[int, Life] = {}
+    lives: dict[int, tuple[Life, int]] = {}
     for count in shards:
         accepted = demand.least_depth(count, slices)
         if accepted > slices:
             continue
         if accepted not in lives:
-            policy = FixedOrders(orders=[orders], below=accepted)
-            uniform = Deletions.uniform(1, slices)
-            lives[accepted] = simulate_repairs(policy, uniform, costs=costs, over=over, trials=_TRIALS, seed=seed)
-        yield _of_orders(demand, count, orders, selector, accepted, lives[accepted])
-
-
-def _of_orders(
-    demand: Demand, shards: int, orders: tuple[Order, ...], selector: str, accepted: int, life: Life
-) -> System:
-    slices = len(orders[0])
-    depth_after = life.depth_counts @ np.arange(slices + 1) / _TRIALS
-    moments = np.unique(np.linspace(1, demand.deletions, _MOMENTS).astype(np.int64))
-    return _system(
-        demand,
-        shards,
-        slices,
-        budget=len(orders),
-        selector=selector,
-        repair={"below-depth": accepted},
-        depth=accepted,
-        depth_after_deletion=least_after_deletion(orders, accepted),
-        mean_depth=float(np.mean([expected_after(depth_after, int(when), shards, grows=False) for when in moments])),
-        # A shard's full training is 1/m of all; and there are m of them.
-        training=life.training,
-        repairs=shards * expected_after(life.repairs_after, demand.deletions, shards),
-        repair_cost=expected_after(life.cost_after, demand.deletions, shards),
-        stages=shards * len({order[:depth] for order in orders for depth in range(1, slices + 1)}),
-        tops=len({order[0] for order in orders}),
-    )
+            policy, uniform = FixedOrders(orders=[orders], below=accepted), Deletions.uniform(1, slices)
+            life = simulate_repairs(policy, uniform, costs=costs, over=over, trials=_TRIALS, seed=seed)
+            lives[accepted] = life, least_after_deletion(orders, accepted)
+        life, least = lives[accepted]
+        depth_after = life.depth_counts @ np.arange(slices + 1) / _TRIALS
+        depths = [expected_after(depth_after, when, count, grows=False) for when in moments]
+        yield _system(
+            demand,
+            count,
+            slices,
+            budget=budget,
+            selector=selector,
+            repair={"below-depth": accepted},
+            depth=accepted,
+            depth_after_deletion=least,
+            mean_depth=float(np.mean(depths)),
+            # A shard's full training is 1/m of all; and there are m of them.
+            training=life.training,
+            repairs=count * expected_after(life.repairs_after, demand.deletions, count),
+            repair_cost=expected_after(life.cost_after, demand.deletions, count),
+            stages=count * stages,
+            tops=len({order[0] for order in orders}),
+        )
 
 
 def _system(demand: Demand, shards: int, slices: int, *, repair_cost: float, tops: int, **others: Any) -> System:

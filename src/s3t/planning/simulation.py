@@ -167,11 +167,7 @@ class Falls:
     def settled(self) -> Ints:
         """N numbers: after this deletion the depth of no shard changes any more. The deletion rate, unless a shard
         lives for ever."""
-        last = np.zeros(len(self.falls), dtype=np.int64)
-        for depth in range(self.falls.shape[2]):
-            falls = self.falls[:, :, depth]
-            np.maximum(last, np.where(falls == NEVER, 0, falls).max(axis=1), out=last)
-        return last
+        return np.asarray(self.falls.max(axis=(1, 2), initial=0, where=self.falls != NEVER))
 
     def retained(self, deletions: Sequence[int]) -> Floats:
         """R x (L + 1): the share of shards that are at least k slices deep, k from 0, after r deletions in the system.

@@ -136,7 +136,8 @@ def _size_problems(slices: int, budget: int) -> Iterator[str]:
         yield f"{slices} slices: a shard has 1 to {MAX_SLICES:,}"
     elif not 1 <= budget <= orders:
         count = "" if orders == math.inf else f" = {orders}"
-        yield f"budget {budget} is not between 1 and {slices}!{count}, the number of orders of {slices} slices"
+        number = f"{slices}!{count}, the number of orders of {slices} slices"
+        yield f"budget {budget} is not between 1 and {number}; choose one in between"
     elif budget > MAX_BUDGET:
         yield f"budget {budget}: at most {MAX_BUDGET:,} orders a shard; lower the budget"
 
