@@ -2,15 +2,29 @@
 
 import math
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from experiments.laws import deletion_rate, first_failure
 from experiments.retained import retained
+from s3t.deletion.plan import after_deletion, plan_deletion
 from s3t.errors import PlanningError
-from s3t.forests import StageCosts
-from s3t.planning.simulation import NEVER, Deletions, FixedOrders, fall_times, first_hits, simulate, simulate_repairs
+from s3t.forests import AsNeeded, Growth, StageCosts
+from s3t.inventory import Inventory
+from s3t.partition import Place
+from s3t.planning.simulation import (
+    NEVER,
+    Deletions,
+    FixedOrders,
+    _Forests,
+    _Orders,
+    fall_times,
+    first_hits,
+    simulate,
+    simulate_repairs,
+)
 from s3t.sequences import Setting, cyclic, random_orders, survival
 
 PRIOR = (0.4, 0.3, 0.2, 0.1)
@@ -128,6 +142,30 @@ def test_repaired_systems_behave_as_in_a_plain_loop(when):
     after = found.depth_counts[1:] @ np.arange(5) / (4000 * 2)
     assert after == pytest.approx(depths.mean(axis=(0, 2)), abs=0.2)
     assert (found.depth_counts.sum(axis=1) == 8000).all()
+
+
+@pytest.mark.parametrize("policy", [None, AsNeeded(depth=3), AsNeeded(depth=4, spares=2, spare_depth=2)])
+def test_a_simulated_shard_loses_and_repairs_the_stages_that_a_runs_inventory_says(policy):
+    orders = (cyclic(Setting(slices=4, budget=3)), random_orders(Setting(slices=4, budget=5, seed=1)))
+    costs, chances, growth = StageCosts.declared(4), np.full((2, 4), 0.25), None
+    system = _Orders(orders, costs, 1) if policy is None else _Forests(policy, costs, chances, 2)
+    if policy is not None:
+        growth = Growth(policy=policy, costs=costs, chances=tuple(map(tuple, chances.tolist())))
+    records = {Place(shard, index): 100 for shard in range(2) for index in range(4)}
+    state = Inventory(generation=0, orders=orders, records=records, alive={}, growth=growth)
+    state = replace(state, alive=dict.fromkeys(state.missing(), "key"))
+    assert system.training == pytest.approx(costs.of(stage.prefix for stage in state.alive))
+    generator = random.Random(2)
+    for _ in range(80):
+        shard, index = generator.randrange(2), generator.randrange(4)
+        state = after_deletion(state, plan_deletion(state, {Place(shard, index): 1}))
+        system.hit(np.array([shard]), np.array([index]))
+        assert system.depths().tolist() == list(state.depths())
+        if policy is not None or generator.random() < 0.4:
+            missing = [stage for stage in state.missing() if stage.shard == shard]
+            assert system.repair(np.array([shard]))[0] == pytest.approx(costs.of(stage.prefix for stage in missing))
+            state = replace(state, alive={**state.alive, **dict.fromkeys(missing, "key")})
+            assert system.depths().tolist() == list(state.depths())
 
 
 def test_repair_below_a_depth_keeps_every_shard_at_it():
