@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def costs_of(slices: int) -> StageCosts:
-    return StageCosts.arithmetic(slices=slices, records=1, layers=slices, layers_per_slice=1, cached=True)
+    return StageCosts.declared(slices)
 
 
 def compare_simulation(rounds: int, plain_systems: int, systems: int = SYSTEMS) -> dict[str, Any]:

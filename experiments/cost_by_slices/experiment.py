@@ -95,12 +95,7 @@ def measure(config: Config, point: Row) -> Row:
 
 def costs_of(config: Config, slices: int, *, whole: bool) -> StageCosts:
     """Costs in full trainings of all m L slices. A stage of SISA trains all layers."""
-    record = 1 / (2 * config.layers * config.shards * slices)
-    if whole:
-        return StageCosts(tuple(depth * record * 2 * config.layers for depth in range(1, slices + 1)))
-    return StageCosts.arithmetic(
-        slices=slices, records=record, layers=config.layers, layers_per_slice=config.layers / slices, cached=True
-    )
+    return StageCosts.declared(slices, one_block=whole).in_trainings(config.shards)
 
 
 def summary(config: Config, rows: Sequence[Row]) -> Row:

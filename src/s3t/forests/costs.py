@@ -34,39 +34,17 @@ class StageCosts:
         return len(self.by_depth)
 
     @classmethod
-    def arithmetic(
-        cls, *, slices: int, records: float, layers: int, layers_per_slice: float, epochs: int = 1, cached: bool
-    ) -> StageCosts:
-        """Passes through layers, forward and backward, a pass backward counted as one forward.
-
-        A stage of depth k passes k slices backward through the k blocks from its own to the top, and forward through
-        these, or through all layers where the trunk is not cached. Filling the cache is not counted.
-
-        >>> StageCosts.arithmetic(slices=2, records=10, layers=4, layers_per_slice=2, cached=True).by_depth
-        (40, 160)
-
-        A block has `layers_per_slice`, a fraction where blocks of some depths are larger. `cached`: the states at the
-        border are kept over epochs.
-        """
-        return cls(
-            tuple(
-                epochs * depth * records * ((depth * layers_per_slice if cached else layers) + depth * layers_per_slice)
-                for depth in range(1, slices + 1)
-            )
-        )
-
-    @classmethod
     def declared(cls, slices: int, *, one_block: bool = False) -> StageCosts:
         """Costs of a run's stages from its number of slices and blocks alone, in no particular unit.
 
+        Counted are passes through layers, a pass backward as one forward. A stage of depth k passes k slices forward
+        and backward through the k topmost L-ths of the layers: below them the trunk is cached, and filling the cache is
+        not counted. With `one_block` every stage trains all layers, as SISA's do.
+
         >>> StageCosts.declared(3).by_depth, StageCosts.declared(3, one_block=True).by_depth
         ((2, 8, 18), (6, 12, 18))
-
-        With `one_block` every stage trains all layers, as SISA's do; else a stage of depth k the k topmost L-ths.
         """
-        if one_block:
-            return cls(tuple(2 * depth * slices for depth in range(1, slices + 1)))
-        return cls.arithmetic(slices=slices, records=1, layers=slices, layers_per_slice=1, cached=True)
+        return cls(tuple(2 * depth * (slices if one_block else depth) for depth in range(1, slices + 1)))
 
     def measured(self, seconds: Mapping[int, Sequence[float]]) -> StageCosts | None:
         """Costs in seconds; None if none is measured. Never for a choice of stages (see the module).
