@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 2 * 10**9
 OVER, MOST_OVER = 1000, 100_000
+MOST_SECONDS = 10**9
+OF_ORDERS = "--repair-below, --repair-every, --vary-by-shard and --selector"
 NO_REPAIRS = "is of systems that are repaired; give --repair-below, --repair-every or --depth, too"
 
 
@@ -69,10 +71,11 @@ def command(
         from s3t.sequences import orders_of_shards
 
         repaired = (repair_below, repair_every, depth) != (None, None, None)
-        of_orders, of_chains = (repair_below, repair_every) != (None, None), (spares, spare_depth) != (1, 1)
+        others = (repair_below, repair_every, vary_by_shard, selector)
+        of_orders, of_chains = others != (None, None, False, declarations.SELECTOR), (spares, spare_depth) != (1, 1)
         known = [
             ((budget is None) == (depth is None), "give one of --budget, orders a shard, and --depth, of a main chain"),
-            (depth is not None and of_orders, "--repair-below and --repair-every are of orders; leave out --depth"),
+            (depth is not None and of_orders, f"{OF_ORDERS} are of orders; leave out --depth"),
             (depth is None and of_chains, "--spares and --spare-depth are of chains; give --depth, too"),
             (not repaired and over is not None, f"--over {NO_REPAIRS}"),
             (not repaired and stage_seconds is not None, f"--stage-seconds {NO_REPAIRS}"),
@@ -95,6 +98,8 @@ def command(
                 costs = StageCosts(tuple(numbers_in(stage_seconds, where="--stage-seconds")))
         if costs is not None and costs.slices != slices:
             problems.append(f"--stage-seconds has {costs.slices} numbers for {slices} slices; give one a depth")
+        if costs is not None and max(costs.by_depth) > MOST_SECONDS:
+            problems.append(f"--stage-seconds {max(costs.by_depth):g}: give at most {MOST_SECONDS:,} seconds")
         count = 1 + spares if budget is None else budget
         if min(trials, shards, slices, count) >= 1:
             problems += _size_problems(trials, shards, slices, count, repaired, vary_by_shard)
