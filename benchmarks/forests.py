@@ -25,8 +25,8 @@ from benchmarks.machine import describe
 from benchmarks.sequences import alternate, mean_and_error, note, timed
 from experiments.requests import replay_grown
 from s3t.forests import AsNeeded, Growth, StageCosts, prefixes_of, without
-from s3t.planning.deletions import Deletions
-from s3t.planning.forests import cost_of_a_hit, simulate_growth
+from s3t.planning.bounds import cost_of_a_hit
+from s3t.planning.simulation import Deletions, simulate_repairs
 
 SEED = 0
 SHARDS, SLICES, DELETIONS, SYSTEMS = 5, 16, 1_000, 10_000
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def costs_of(slices: int) -> StageCosts:
-    return StageCosts.arithmetic(slices=slices, records=1, layers=slices, layers_per_slice=1, cached=True)
+    return StageCosts.declared(slices)
 
 
 def compare_simulation(rounds: int, plain_systems: int, systems: int = SYSTEMS) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def compare_simulation(rounds: int, plain_systems: int, systems: int = SYSTEMS) 
 
     def ours() -> None:
         deletions = Deletions.uniform(SHARDS, SLICES)
-        found["s3t"] = simulate_growth(POLICY, costs, deletions, over=DELETIONS, trials=systems, seed=SEED).cost
+        found["s3t"] = simulate_repairs(POLICY, deletions, costs=costs, over=DELETIONS, trials=systems, seed=SEED).cost
 
     def plain() -> None:
         generator = random.Random(SEED)

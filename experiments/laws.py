@@ -24,8 +24,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from s3t.planning.bound import harmonic, paper_bound
-from s3t.planning.deletions import Deletions
+from s3t.planning.bounds import harmonic, paper_bound
+from s3t.planning.simulation import Deletions
 
 Numbers = NDArray[np.float64]
 Cell = tuple[int, int]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from s3t.planning.retention import retention
+from s3t.planning.simulation import retention
 from s3t.sequences import Order, Setting
 
 Floats = NDArray[np.float64]
@@ -74,8 +74,8 @@ def retained(
     exact = _exact(setting.given, tuple(deletions), np.asarray(setting.probabilities), min(terms, MAX_TERMS))
     if exact is not None:
         return Retained(probabilities=exact, exact=True)
-    simulated = retention(orders, deletions, prior=prior, trials=trials, seed=seed)
-    return Retained(probabilities=simulated.probabilities, exact=False)
+    simulated = retention(setting.given, deletions, prior=setting.prior, trials=trials, seed=seed)
+    return Retained(probabilities=simulated, exact=False)
 
 
 def papers_retention(slices: int, budget: int, depth: int, deletions: int) -> float:

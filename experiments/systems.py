@@ -8,8 +8,7 @@ import numpy as np
 
 from experiments.laws import deletion_rate, first_failure
 from experiments.runner import Row
-from s3t.planning.deletions import Deletions
-from s3t.planning.simulation import simulate
+from s3t.planning.simulation import Deletions, simulate
 from s3t.sequences import Order
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from s3t.errors import PlanningError
 from s3t.forests import AsNeeded, Chains, StageCosts, leaves, prefixes_of, without
-from s3t.forests.chains import depth_of, depths_after_hit
+from s3t.forests.policy import depth_of, depths_after_hit
 from s3t.sequences import Order
 
 MOST_SLICES, MOST_CHAINS = 5, 3

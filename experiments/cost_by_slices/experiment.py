@@ -9,10 +9,8 @@ from pydantic import Field
 from experiments.runner import Row
 from experiments.settings import Settings
 from s3t.forests import AsNeeded, StageCosts
-from s3t.planning.deletions import Deletions
-from s3t.planning.forests import simulate_growth
-from s3t.planning.repairs import Policy, RepairedSimulation, simulate_repairs
-from s3t.planning.service import least_cost
+from s3t.planning.bounds import least_cost
+from s3t.planning.simulation import Deletions, FixedOrders, Life, simulate_repairs
 from s3t.sequences import Setting, select
 
 FOREST, SISA_FOREST, FIXED, SISA = "forest", "SISA, as needed", "fixed orders", "SISA, one order"
@@ -58,7 +56,9 @@ def measure(config: Config, point: Row) -> Row:
     deletions = Deletions.uniform(config.shards, slices)
     if point["system"] in (FOREST, SISA_FOREST):
         policy = AsNeeded(depth=round(asked))
-        grown = simulate_growth(policy, costs, deletions, over=config.requests, trials=config.trials, seed=config.seed)
+        grown = simulate_repairs(
+            policy, deletions, costs=costs, over=config.requests, trials=config.trials, seed=config.seed
+        )
         return {
             "below": None,
             "depth": float(grown.mean_depth.mean()),
@@ -69,15 +69,14 @@ def measure(config: Config, point: Row) -> Row:
     budget = config.budget if point["system"] == FIXED else 1
     orders = select(config.selector, Setting(slices=slices, budget=budget, seed=config.seed))
 
-    def life(below: int) -> RepairedSimulation:
+    def life(below: int) -> Life:
         return simulate_repairs(
-            [orders] * config.shards,
+            FixedOrders(orders=[orders] * config.shards, below=below),
             deletions,
+            costs=costs,
             over=config.requests,
-            policy=Policy(below=below),
             trials=config.trials,
             seed=config.seed,
-            costs=costs,
         )
 
     low, high = 1, slices
@@ -96,12 +95,7 @@ def measure(config: Config, point: Row) -> Row:
 
 def costs_of(config: Config, slices: int, *, whole: bool) -> StageCosts:
     """Costs in full trainings of all m L slices. A stage of SISA trains all layers."""
-    record = 1 / (2 * config.layers * config.shards * slices)
-    if whole:
-        return StageCosts(tuple(depth * record * 2 * config.layers for depth in range(1, slices + 1)))
-    return StageCosts.arithmetic(
-        slices=slices, records=record, layers=config.layers, layers_per_slice=config.layers / slices, cached=True
-    )
+    return StageCosts.declared(slices, one_block=whole).in_trainings(config.shards)
 
 
 def summary(config: Config, rows: Sequence[Row]) -> Row:

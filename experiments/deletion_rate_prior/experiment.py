@@ -12,8 +12,8 @@ from experiments.quality import Prior, dirichlet
 from experiments.runner import Row
 from experiments.settings import Settings
 from experiments.systems import rates
-from s3t.planning.bound import paper_bound
-from s3t.planning.deletions import Deletions
+from s3t.planning.bounds import paper_bound
+from s3t.planning.simulation import Deletions
 from s3t.sequences import Order, Setting, select
 
 CURVES = ("bms", "least_likely", "cyclic")

@@ -10,7 +10,7 @@ from experiments.laws import sisa_bound
 from experiments.runner import Row
 from experiments.settings import Settings
 from experiments.systems import rates
-from s3t.planning.deletions import Deletions
+from s3t.planning.simulation import Deletions
 from s3t.sequences import Setting, select
 
 

@@ -18,8 +18,8 @@ from experiments.runs import untrained
 from experiments.served import SystemSettings
 from experiments.settings import Grown
 from s3t.forests import StageCosts
-from s3t.planning.deletions import Deletions
-from s3t.planning.service import least_cost
+from s3t.planning.bounds import least_cost
+from s3t.planning.simulation import Deletions
 from s3t.sequences import Order, Setting, select
 
 SECONDS_A_DAY = 86_400

@@ -31,8 +31,8 @@ CALLS = {
     "destroy-key": ("RUN", "--yes"),
     "ids": ("DATA", "--recipe", "RECIPE"),
     "sequences": ("--slices", "3", "--budget", "2", "--plot", "plot.png"),
-    "simulate": ("--shards", "2", "--slices", "3", "--budget", "2", "--prior-file", "PRIOR", "--plot", "plot.png"),
-    "plan": ("--deletions-per-month", "5", "--mean-depth", "1", "--recipe", "RECIPE", "--plot", "plot.png"),
+    "simulate": ("--shards", "2", "--slices", "3", "--budget", "2", "--plot", "plot.png"),
+    "plan": ("--deletions-per-month", "5", "--mean-depth", "1", "--recipe", "RECIPE"),
     "serve": ("RUN",),
     "token create": ("RUN", "NAME", "--scope", "predict"),
     "token list": ("RUN",),
@@ -56,7 +56,7 @@ CALLS = {
         "o.yaml",
     ),
 }
-OPTIONAL = {("tune", "private"), ("sequences", "prior_file"), ("serve", "engine_adapters")}
+OPTIONAL = {("tune", "private"), ("serve", "engine_adapters")}
 """Options that are read by the code that reads another one."""
 KINDS = ("a long name", "half a pair", "a folder", "a pipe")
 RIGHT = {
@@ -87,7 +87,6 @@ def folder(made, tmp_path_factory):
     """What right calls name."""
     folder = tmp_path_factory.mktemp("paths")
     (folder / "requests.csv").write_text("record\nnobody\n")
-    (folder / "prior.json").write_text("[0.5, 0.25, 0.25]")
     (folder / "space.yaml").write_text("training.epochs: [1]\n")
     os.mkfifo(folder / "pipe.csv")
     for suffix in (".csv", ".png", ".yaml"):
@@ -116,7 +115,6 @@ def test_no_command_takes_what_is_no_such_file(command, kind, made, folder, tmp_
         "DATA": made / "records.csv",
         "RECIPE": made / "recipe.yaml",
         "REQUESTS": folder / "requests.csv",
-        "PRIOR": folder / "prior.json",
         "SPACE": folder / "space.yaml",
     }
     before = tiny.all_files(made / "run").keys()

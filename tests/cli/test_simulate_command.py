@@ -1,21 +1,18 @@
 """`s3t simulate`: simulated numbers, repairs, pictures, and what is never."""
 
-import json
 from functools import partial
 
 import numpy as np
 import pytest
 
 from experiments.laws import deletion_rate, first_failure
-from s3t.planning.deletions import Deletions
-from s3t.planning.repairs import Policy, simulate_repairs, training_cost
-from s3t.planning.simulation import simulate
+from s3t.forests import StageCosts
+from s3t.planning.simulation import Deletions, FixedOrders, simulate, simulate_repairs
 from s3t.sequences import Setting, cyclic, orders_of_shards
 from tests.cli import typed
 from tests.drawing.pictures import assert_is_picture, texts
 
-KEYS = {"deletion_rate", "first_failure", "bound", "quantiles", "depth"}
-REPAIR_KEYS = {"repairs", "cost", "mean_depth", "training_cost"}
+KEYS = {"deletion_rate", "first_failure", "bound", "quantiles", "depth", "unit", "repaired"}
 SMALL = ("--shards", 3, "--slices", 4, "--budget", 2, "--selector", "cyclic", "--trials", 2000)
 
 
@@ -57,27 +54,13 @@ def test_a_single_slice_dies_at_the_first_deletion():
     assert (found["deletion_rate"], found["first_failure"], found["depth"]) == (once, once, {"1": 0.0})
 
 
-def test_shards_with_priors_of_their_own(tmp_path):
-    rows = [[0.7, 0.1, 0.1, 0.1], [0.25, 0.25, 0.25, 0.25], [0.1, 0.2, 0.3, 0.4]]
-    expected = Deletions.from_prior(rows, shards=3)
-    (tmp_path / "rows").write_text(json.dumps(rows))
-    found = document(*SMALL, "--prior-file", tmp_path / "rows")
-    assert found["deletion_rate"]["mean"] == pytest.approx(deletion_rate([{0, 2}] * 3, expected).mean, rel=0.1)
-    assert found["bound"] is None
-
-
 def test_what_cannot_happen_is_null(tmp_path):
-    path = tmp_path / "prior"
-    path.write_text("[[0.5, 0.5], [1, 0]]")
-    found = document("--shards", 2, "--slices", 2, "--budget", 2, "--trials", 100, "--prior-file", path)
     never = {"mean": None, "std": None}
-    assert found["deletion_rate"] == never
-    assert None not in found["first_failure"].values()
-    assert set(found["quantiles"]["deletion_rate"].values()) == {None}
     both = ("--shards", 2, "--slices", 2, "--budget", 2, "--trials", 100, "--prior", "1,0")
     one_alone = document(*both)
     assert (one_alone["deletion_rate"], one_alone["first_failure"]) == (never, never)
     assert one_alone["depth"]["1"] < 2
+    assert set(one_alone["quantiles"]["deletion_rate"].values()) == {None}
     shown = invoke(*both, "--plot", tmp_path / "depth.png")
     assert shown.exit_code == 0
     assert "never, or beyond all counting" in shown.stdout
@@ -103,23 +86,26 @@ def test_shards_may_have_orders_of_their_own():
 @pytest.mark.parametrize(
     ("arguments", "policy", "over"),
     [
-        (("--repair-below", 1), Policy(below=1), 1000),
-        (("--repair-below", 3, "--over", 50), Policy(below=3), 50),
-        (("--repair-every", 10, "--over", 50), Policy(below=0, every=10), 50),
-        (("--repair-below", 2, "--repair-every", 10, "--over", 50), Policy(below=2, every=10), 50),
+        (("--repair-below", 1), {"below": 1}, 1000),
+        (("--repair-below", 3, "--over", 50), {"below": 3}, 50),
+        (("--repair-every", 10, "--over", 50), {"below": 0, "every": 10}, 50),
+        (("--repair-below", 2, "--repair-every", 10, "--over", 50), {"below": 2, "every": 10}, 50),
     ],
 )
 def test_repairs_are_simulated_under_the_policy(arguments, policy, over):
     found = document(*SMALL, "--trials", 200, *arguments)
     orders = [cyclic(Setting(slices=4, budget=2))] * 3
-    expected = simulate_repairs(orders, Deletions.uniform(3, 4), over=over, policy=policy, trials=200)
-    assert set(found) == KEYS | REPAIR_KEYS
-    for name in ("repairs", "cost", "mean_depth"):
+    costs = StageCosts.declared(4).in_trainings(3)
+    policy = FixedOrders(orders=orders, **policy)
+    expected = simulate_repairs(policy, Deletions.uniform(3, 4), costs=costs, over=over, trials=200)
+    repaired = found["repaired"]
+    for name in ("repairs", "cost", "mean_depth", "hit_depth"):
         values = getattr(expected, name)
-        assert found[name] == {"mean": pytest.approx(values.mean()), "std": pytest.approx(values.std())}
-    assert found["training_cost"] == pytest.approx(training_cost(orders))
+        assert repaired[name] == {"mean": pytest.approx(values.mean()), "std": pytest.approx(values.std())}
+    assert repaired["training_cost"] == pytest.approx(expected.training)
+    assert repaired["over"] == over
     plain = document(*SMALL, "--trials", 200)
-    assert {name: found[name] for name in KEYS} == plain  # of the system without repair
+    assert plain == found | {"repaired": None}  # of the system without repair
     assert f"over {over:,} deletions" in invoke(*SMALL, "--trials", 200, *arguments).stdout
 
 
@@ -135,11 +121,10 @@ def test_repairs_are_simulated_under_the_policy(arguments, policy, over):
         (("--selector", "best"), "no selector is called 'best'"),
         (("--prior", "0.5,0.5"), "the prior has 2 probabilities for 4 slices"),
         (("--prior", "1,1,0,0"), "the prior sums to 2, not to 1"),
-        (("--prior-file", "missing"), "missing: is not a file"),
         (("--seed", -1), "seed -1 is negative"),
         (("--over", 10), "--over is of systems that are repaired"),
         (("--over", 0, "--repair-below", 1), "--over 0: give 1 to 100,000 deletions"),
-        (("--repair-below", 5), "--repair-below 5: a shard has 0 to 4 live slices"),
+        (("--repair-below", 5), "--repair-below 5: give 0 to 4 slices"),
         (("--repair-below", -1), "--repair-below -1"),
         (("--repair-every", 0), "--repair-every 0: give at least 1 deletion"),
         (("--plot", "depth.txt"), "depth.txt: has the suffix '.txt'"),
@@ -150,12 +135,6 @@ def test_wrong_input_is_one_clear_error(arguments, said):
     found = problems(*SMALL, *arguments)
     assert any(said in problem for problem in found)
     assert len(found) == 1 or arguments[0] == "--shards"
-
-
-def test_rows_must_be_as_many_as_the_shards(tmp_path):
-    (tmp_path / "prior").write_text("[[1, 0, 0, 0], [0, 1, 0, 0]]")
-    (problem,) = problems(*SMALL, "--prior-file", tmp_path / "prior")
-    assert "the prior has 2 rows for 3 shards" in problem
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s3t.drawing.orders import trie
+from s3t.drawing.figure import cells
 from s3t.sequences import Setting, random_orders
 
 
@@ -16,11 +16,10 @@ def leaves(draw):
 
 @given(leaves())
 def test_every_prefix_is_one_node_over_its_leaves(orders):
-    nodes = trie(orders)
-    prefixes = [node.prefix for node in nodes]
+    nodes = cells(orders)
+    prefixes = [prefix for prefix, _, _ in nodes]
     assert len(set(prefixes)) == len(prefixes)
     assert set(prefixes) == {order[:depth] for order in orders for depth in range(1, len(order) + 1)}
-    for node in nodes:
-        depth = len(node.prefix)
-        under = [number for number, order in enumerate(orders) if order[:depth] == node.prefix]
-        assert under == list(range(node.low, node.high))
+    for prefix, low, high in nodes:
+        under = [number for number, order in enumerate(orders) if order[: len(prefix)] == prefix]
+        assert under == list(range(low, high))

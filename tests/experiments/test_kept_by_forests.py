@@ -18,7 +18,7 @@ from experiments.served import every_order, every_order_of_sisa
 from experiments.settings import load
 from experiments.tasks import task
 from s3t.forests import AsNeeded, StageCosts, leaves
-from s3t.planning.forests import cost_of_a_hit
+from s3t.planning.bounds import cost_of_a_hit
 from s3t.prediction.members import Member
 from s3t.sequences import Setting, cyclic, survival
 

@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiments.laws import deletion_rate, first_failure, integral, sisa_bound
-from s3t.planning.bound import paper_bound
-from s3t.planning.deletions import Deletions
-from s3t.planning.plan import _first_failure
-from s3t.planning.simulation import simulate
+from s3t.planning.bounds import first_failure as of_equal_slices
+from s3t.planning.bounds import paper_bound
+from s3t.planning.simulation import Deletions, simulate
 from s3t.sequences import Setting, cyclic
 
 BOTH = pytest.mark.parametrize("waiting", [deletion_rate, first_failure])
@@ -65,7 +64,7 @@ def test_the_numbers_of_five_shards_of_six_slices(budget, rate, first):
     assert deletion_rate(tops, deletions).mean == pytest.approx(rate, abs=0.05)
     assert deletion_rate(tops, deletions).mean == pytest.approx(paper_bound(5, 6, budget), rel=1e-12)
     assert first_failure(tops, deletions).mean == pytest.approx(first, abs=0.05)
-    assert first_failure(tops, deletions).mean == pytest.approx(_first_failure(5, 6, budget), rel=1e-9)
+    assert first_failure(tops, deletions).mean == pytest.approx(of_equal_slices(5, 6, budget), rel=1e-9)
 
 
 @pytest.mark.parametrize("prior", [None, (0.4, 0.3, 0.1, 0.1, 0.05, 0.05)])

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from s3t.errors import PlanningError
 from s3t.forests import AsNeeded, StageCosts, leaves, prefixes_of, without
-from s3t.forests.chains import depth_of, depths_after_hit
-from s3t.forests.policy import by_worth, worth
+from s3t.forests.policy import by_worth, depth_of, depths_after_hit, worth
 
 
 @st.composite

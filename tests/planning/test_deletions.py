@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from s3t.errors import PlanningError
-from s3t.planning.deletions import Deletions
+from s3t.planning.simulation import Deletions
 
 
 def test_probabilities_are_normalised_and_read_only():

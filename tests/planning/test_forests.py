@@ -5,9 +5,8 @@ import pytest
 
 from s3t.errors import PlanningError
 from s3t.forests import AsNeeded, StageCosts, leaves, prefixes_of, without
-from s3t.planning.deletions import Deletions
-from s3t.planning.forests import _Forests, simulate_growth
-from s3t.planning.service import least_cost
+from s3t.planning.bounds import least_cost
+from s3t.planning.simulation import Deletions, _Forests, simulate_repairs
 from testing.optimum import canonical, optimum, repaired
 
 TIMED = StageCosts((1.3247547, 3.27448, 7.4459374, 12.825001))
@@ -32,9 +31,10 @@ def test_all_systems_at_once_do_what_the_policy_says_of_each(depth, spares, spar
     generator = np.random.default_rng(1)
     likely = generator.permuted(np.tile(chances, (rows, 1)), axis=1)
     forest = _Forests(policy, costs, likely, rows)
-    alive = [()] * rows
+    alive = [policy.planned((), slices=slices, chances=row) for row in likely]
+    assert forest.training == pytest.approx(sum(costs.of(prefixes_of(chains)) for chains in alive))
     for step in range(40):
-        spent = forest.grow(np.arange(rows))
+        spent = forest.repair(np.arange(rows))
         for row in range(rows):
             missing = policy.missing(alive[row], slices=slices, chances=likely[row])
             assert spent[row] == pytest.approx(costs.of(missing))
@@ -49,7 +49,7 @@ def test_all_systems_at_once_do_what_the_policy_says_of_each(depth, spares, spar
 def test_a_simulation_agrees_with_the_long_run():
     policy = AsNeeded(depth=4, spare_depth=2)
     exact = repaired(policy, TIMED)
-    found = simulate_growth(policy, TIMED, Deletions.uniform(5, 4), over=400, trials=400)
+    found = simulate_repairs(policy, Deletions.uniform(5, 4), costs=TIMED, over=400, trials=400)
     assert found.cost.mean() / 400 == pytest.approx(exact.cost, rel=0.01)
     assert found.mean_depth.mean() == exact.mean_depth == 4
     assert found.dead_share == 0
@@ -58,7 +58,7 @@ def test_a_simulation_agrees_with_the_long_run():
 
 
 def test_without_spares_a_quarter_of_the_hits_kill_a_shard_of_four_slices():
-    found = simulate_growth(AsNeeded(depth=3, spares=0), TIMED, Deletions.uniform(5, 4), over=400, trials=200)
+    found = simulate_repairs(AsNeeded(depth=3, spares=0), Deletions.uniform(5, 4), costs=TIMED, over=400, trials=200)
     assert found.dead_share == pytest.approx(0.25, abs=0.01)
 
 
@@ -113,7 +113,7 @@ def test_a_prior_is_worth_what_it_saves(depth):
     prior = [0.6, 0.2, 0.15, 0.05]
     deletions = Deletions.from_prior(prior, shards=2)
     policy = AsNeeded(depth=depth)
-    found = simulate_growth(policy, TIMED, deletions, over=300, trials=200)
+    found = simulate_repairs(policy, deletions, costs=TIMED, over=300, trials=200)
     assert found.mean_depth.mean() == depth
     assert found.least_hit_depth >= 1
     cost = found.cost.mean() / 300
@@ -134,6 +134,6 @@ def test_what_is_not_solved_or_simulated_says_why():
     with pytest.raises(PlanningError, match="keep at most 2 after any hit, not 3"):
         optimum(TIMED, price=0.1, least_after_hit=3)
     with pytest.raises(PlanningError, match="costs of 4 depths") as caught:
-        simulate_growth(AsNeeded(depth=2), TIMED, Deletions.uniform(2, 5), over=0, trials=0)
-    assert "0 deletions" in str(caught.value)
+        simulate_repairs(AsNeeded(depth=2), Deletions.uniform(2, 5), costs=TIMED, over=-1, trials=0)
+    assert "-1 deletions" in str(caught.value)
     assert "0 trials" in str(caught.value)

@@ -6,7 +6,7 @@ from itertools import permutations
 import pytest
 
 from experiments.retained import retained
-from s3t.planning.gain import gain
+from s3t.planning.forecast import gain
 from s3t.sequences import Setting, cyclic, survival
 
 ROTATIONS = cyclic(Setting(slices=3, budget=3))

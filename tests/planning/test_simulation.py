@@ -2,20 +2,37 @@
 
 import math
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from experiments.laws import deletion_rate, first_failure
 from experiments.retained import retained
+from s3t.deletion.plan import after_deletion, plan_deletion
 from s3t.errors import PlanningError
-from s3t.planning.deletions import Deletions
-from s3t.planning.first_hits import NEVER, fall_times, first_hits
-from s3t.planning.repairs import Policy, simulate_repairs, training_cost
-from s3t.planning.simulation import simulate
+from s3t.forests import AsNeeded, Growth, StageCosts
+from s3t.inventory import Inventory
+from s3t.partition import Place
+from s3t.planning.simulation import (
+    NEVER,
+    Deletions,
+    FixedOrders,
+    _Forests,
+    _Orders,
+    fall_times,
+    first_hits,
+    simulate,
+    simulate_repairs,
+)
 from s3t.sequences import Setting, cyclic, random_orders, survival
 
 PRIOR = (0.4, 0.3, 0.2, 0.1)
+
+
+def by_slices(shards, slices):
+    """A stage costs the share of all slices that it trains on."""
+    return StageCosts(tuple(depth / (shards * slices) for depth in range(1, slices + 1)))
 
 
 def tops(orders):
@@ -106,12 +123,13 @@ def test_a_depth_falls_with_the_last_prefix_that_is_spared():
 
 
 @pytest.mark.parametrize(
-    "policy", [Policy(below=0), Policy(below=1), Policy(below=3), Policy(below=1, every=4), Policy(below=0, every=3)]
+    "when", [{"below": 0}, {"below": 1}, {"below": 3}, {"below": 1, "every": 4}, {"below": 0, "every": 3}]
 )
-def test_repaired_systems_behave_as_in_a_plain_loop(policy):
+def test_repaired_systems_behave_as_in_a_plain_loop(when):
     orders = [random_orders(Setting(slices=4, budget=3, seed=1)), random_orders(Setting(slices=4, budget=2, seed=5))]
     deletions = Deletions.from_prior([PRIOR, PRIOR[::-1]], shards=2)
-    found = simulate_repairs(orders, deletions, over=15, policy=policy, trials=4000)
+    policy = FixedOrders(orders=orders, **when)
+    found = simulate_repairs(policy, deletions, costs=by_slices(2, 4), over=15, trials=4000)
     plain = [plainly(orders, deletions.probabilities.reshape(-1), 15, policy, seed) for seed in range(1500)]
     depths = np.asarray([row[0] for row in plain])
     for name, mine, theirs in (
@@ -126,14 +144,45 @@ def test_repaired_systems_behave_as_in_a_plain_loop(policy):
     assert (found.depth_counts.sum(axis=1) == 8000).all()
 
 
+@pytest.mark.parametrize("policy", [None, AsNeeded(depth=3), AsNeeded(depth=4, spares=2, spare_depth=2)])
+def test_a_simulated_shard_loses_and_repairs_the_stages_that_a_runs_inventory_says(policy):
+    orders = (cyclic(Setting(slices=4, budget=3)), random_orders(Setting(slices=4, budget=5, seed=1)))
+    costs, chances, growth = StageCosts.declared(4), np.full((2, 4), 0.25), None
+    system = _Orders(orders, costs, 1) if policy is None else _Forests(policy, costs, chances, 2)
+    if policy is not None:
+        growth = Growth(policy=policy, costs=costs, chances=tuple(map(tuple, chances.tolist())))
+    records = {Place(shard, index): 100 for shard in range(2) for index in range(4)}
+    state = Inventory(generation=0, orders=orders, records=records, alive={}, growth=growth)
+    state = replace(state, alive=dict.fromkeys(state.missing(), "key"))
+    assert system.training == pytest.approx(costs.of(stage.prefix for stage in state.alive))
+    generator = random.Random(2)
+    for _ in range(80):
+        shard, index = generator.randrange(2), generator.randrange(4)
+        state = after_deletion(state, plan_deletion(state, {Place(shard, index): 1}))
+        system.hit(np.array([shard]), np.array([index]))
+        assert system.depths().tolist() == list(state.depths())
+        if policy is not None or generator.random() < 0.4:
+            missing = [stage for stage in state.missing() if stage.shard == shard]
+            assert system.repair(np.array([shard]))[0] == pytest.approx(costs.of(stage.prefix for stage in missing))
+            state = replace(state, alive={**state.alive, **dict.fromkeys(missing, "key")})
+            assert system.depths().tolist() == list(state.depths())
+
+
 def test_repair_below_a_depth_keeps_every_shard_at_it():
     orders = [survival(Setting(slices=6, budget=3))] * 2
-    found = simulate_repairs(orders, Deletions.uniform(2, 6), over=60, policy=Policy(below=3), trials=50)
+    policy = FixedOrders(orders=orders, below=3)
+    found = simulate_repairs(policy, Deletions.uniform(2, 6), costs=by_slices(2, 6), over=60, trials=50)
     assert found.depth_counts[:, :3].sum() == 0
     assert found.repairs.min() > 0
 
 
-def test_training_costs_every_stage_once_in_full_trainings():
+def training_cost(orders):
+    shards, slices = len(orders), len(orders[0][0])
+    uniform = Deletions.uniform(shards, slices)
+    return simulate_repairs(FixedOrders(orders=orders), uniform, costs=by_slices(shards, slices), over=0).training
+
+
+def test_training_costs_every_stage_once():
     assert training_cost([((0, 1, 2),)]) == pytest.approx(6 / 3)
     assert training_cost([((0, 1, 2), (0, 2, 1))]) == pytest.approx((1 + 2 + 3 + 2 + 3) / 3)  # they share stage (0,)
     assert training_cost([cyclic(Setting(slices=4, budget=2))] * 7) == pytest.approx(2 * 10 / 4)
@@ -143,8 +192,9 @@ def test_systems_that_do_not_fit_are_refused_with_all_that_is_wrong():
     with pytest.raises(PlanningError) as caught:
         simulate([((0, 1),), ((0, 0),)], Deletions.uniform(3, 2), trials=0)
     assert len(caught.value.problems) == 3
+    policy = FixedOrders(orders=[((0,),)], below=2, every=0)
     with pytest.raises(PlanningError) as caught:
-        simulate_repairs([((0,),)], Deletions.uniform(1, 1), over=-1, policy=Policy(below=2, every=0))
+        simulate_repairs(policy, Deletions.uniform(1, 1), costs=by_slices(1, 1), over=-1)
     assert len(caught.value.problems) == 3
 
 

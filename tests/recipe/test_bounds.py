@@ -129,7 +129,7 @@ def test_a_recipe_beyond_the_bounds_makes_no_run_and_its_model_is_not_tried(tmp_
 PLAN = ("plan", "--budget", 12, "--max-shards", 2, "--max-slices", 2, "--deletions-per-month", 5)
 SIMULATE = ("simulate", "--shards", 2, "--slices", 4, "--budget", 2, "--trials", 10)
 SERVICE = ("plan", "--shards", 2, "--slices", 4, "--mean-depth", 2, "--deletions-per-month", 5)
-FORESTS = ("simulate", "--shards", 2, "--slices", 4, "--repair", "as-needed", "--depth", 2, "--trials", 10)
+FORESTS = ("simulate", "--shards", 2, "--slices", 4, "--depth", 2, "--trials", 10)
 SEQUENCES = ("sequences", "--slices", 4, "--budget", 2)
 COMMANDS = [
     (*PLAN, "--deletions-per-month", "inf"),
@@ -138,7 +138,7 @@ COMMANDS = [
     (*PLAN, "--budget", "1e308"),
     (*PLAN, "--layers", 10**12),
     (*PLAN, "--training-hours", "1e308"),
-    (*PLAN, "--stage-megabytes", "inf"),
+    (*PLAN, "--hours-a-day", "inf"),
     (*PLAN, "--seed", 10**30),
     (*SIMULATE, "--shards", 10**9),
     (*SIMULATE, "--slices", 10**9),

@@ -13,7 +13,6 @@ from experiments.retained import retained
 from s3t.errors import SettingError
 from s3t.sequences import (
     Setting,
-    beam,
     bms,
     cyclic,
     cyclic_adjacent,
@@ -24,6 +23,8 @@ from s3t.sequences import (
 )
 from s3t.sequences.hits import hits_over
 from tests.sequences.test_selectors import priors
+
+module = sys.modules["s3t.sequences.survival"]
 
 
 def exact_worth(orders, setting):
@@ -145,7 +146,7 @@ def test_the_same_setting_gives_the_same_orders_on_any_machine():
 def test_all_that_the_search_adds_up_is_whole_numbers_below_2_to_53(monkeypatch):
     """So that it is exact, in whatever order a machine adds."""
     largest, added = [0], [0]
-    judge = beam.OrderSearch._judge
+    judge = module._Beam._judge
 
     def spied(self, prefixes, depth):
         score, ending = judge(self, prefixes, depth)
@@ -155,16 +156,16 @@ def test_all_that_the_search_adds_up_is_whole_numbers_below_2_to_53(monkeypatch)
         added[0] += len(values)
         return score, ending
 
-    monkeypatch.setattr(beam.OrderSearch, "_judge", spied)
+    monkeypatch.setattr(module._Beam, "_judge", spied)
     survival(Setting(slices=14, budget=3, prior=tuple(np.arange(1, 15) / 105)))
     assert added[0] > 1000
     assert largest[0] < 2**53
 
 
 def plain_build(hits, worth, rest, *, width, top, taken):
-    """`OrderSearch.build` without matrices: one prefix, one slice and one set of hits after the other."""
+    """`_Beam.build` without matrices: one prefix, one slice and one set of hits after the other."""
     slices, members = len(worth) - 1, [{index for index in row if index < len(worth) - 1} for row in hits.slices]
-    expected = beam._expected_gains(np.asarray(worth), int(hits.counts.max()))
+    expected = module._expected_gains(np.asarray(worth), int(hits.counts.max()))
     weights = hits.weights * (2.0**40 / worth[-1])
     states = [((), [s for s in range(len(members)) if rest[s] < slices - hits.counts[s]], 0.0)]
     for depth in range(1, slices + 1):
@@ -189,7 +190,7 @@ def plain_build(hits, worth, rest, *, width, top, taken):
 @given(small(), st.integers(1, 4), st.randoms(use_true_random=False))
 def test_prefixes_are_judged_together_as_one_by_one(setting, width, generator):
     hits = hits_over(setting.horizon, setting.probabilities, samples=64, seed=0)
-    search = beam.OrderSearch(hits, setting.worth, width=width)
+    search = module._Beam(hits, setting.worth, width=width)
     rest = np.array([generator.randint(0, setting.slices) for _ in hits.counts])
     taken = set()
     for top in (None, generator.randrange(setting.slices), None):
@@ -218,7 +219,7 @@ class Heard:
 
 @pytest.mark.parametrize(("slices", "budget", "given_orders"), [(6, 3, ()), (14, 2, ()), (5, 4, ((4, 3, 2, 1, 0),))])
 def test_progress_hears_of_the_whole_search_and_changes_nothing(slices, budget, given_orders, monkeypatch):
-    monkeypatch.setattr(sys.modules["s3t.sequences.survival"], "LONG_EVALUATIONS", 1)
+    monkeypatch.setattr(module, "LONG_EVALUATIONS", 1)
     setting, heard = Setting(slices=slices, budget=budget, given=given_orders), Heard()
     assert survival(setting, progress=heard) == survival(setting)
     assert heard.what == [f"choosing {budget} orders of {slices} slices"]
@@ -227,7 +228,7 @@ def test_progress_hears_of_the_whole_search_and_changes_nothing(slices, budget, 
 
 
 def test_progress_hears_of_a_search_for_each_different_shard(monkeypatch):
-    monkeypatch.setattr(sys.modules["s3t.sequences.survival"], "LONG_EVALUATIONS", 1)
+    monkeypatch.setattr(module, "LONG_EVALUATIONS", 1)
     heard = Heard()
     settings_of_shards = [Setting(slices=4, budget=2), Setting(slices=4, budget=2), Setting(slices=4, budget=3)]
     orders = orders_of_shards("survival", settings_of_shards, vary=False, progress=heard)
@@ -266,7 +267,7 @@ def test_it_refuses_more_slices_than_it_can_search():
 
 
 def test_it_ends_with_cyclic_orders_when_the_evaluations_are_spent(monkeypatch):
-    monkeypatch.setattr("s3t.sequences.search.MAX_EVALUATIONS", 30)
+    monkeypatch.setattr(module, "MAX_EVALUATIONS", 30)
     orders = survival(Setting(slices=6, budget=6))
     assert len(set(orders)) == 6
 

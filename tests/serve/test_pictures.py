@@ -1,7 +1,6 @@
 """Pictures and words of the page, without a run."""
 
 import re
-from dataclasses import replace
 
 import pytest
 
@@ -129,7 +128,7 @@ def test_what_lies_ahead_is_told_soonest_first_and_never_is_never():
     told = ahead(forecast)
     assert [each.mean for each in told] == [1.0, 4.0, 9.0, 20.0, None]
     assert told[-1].picture is None
-    assert ahead(None) == ahead(replace(forecast, living_shards=0)) == ()
+    assert ahead(None) == ahead(forecast.model_copy(update={"living_shards": 0})) == ()
 
 
 def test_a_repaired_inventory_lacks_nothing():

@@ -1,18 +1,16 @@
-"""Declarations of `sequences` and `simulate`: sizes, a prior, a selector; all problems at once."""
+"""Options of `sequences`, `simulate` and `plan`: sizes, a prior, a selector; all problems at once."""
 
 from __future__ import annotations
 
 import re
-from codecs import BOM_UTF8
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Option
 
 from s3t.cli.options import seed_problems
-from s3t.disk import reading_problem
 from s3t.errors import DataError, InputError, SettingError
 
 if TYPE_CHECKING:
@@ -23,107 +21,75 @@ MOST_NUMBERS = 20_000_000
 MOST_SHARDS = 100_000
 MOST_DELETIONS = 10_000
 """Largest number of deletions after which a score or a depth is computed; as in a recipe."""
-MOST_BYTES = 64 * 10**6
-"""Largest file with a prior."""
 
-SlicesOption = Annotated[int, typer.Option("--slices", metavar="L", help="Slices in a shard.", show_default=False)]
-BudgetOption = Annotated[
-    int, typer.Option("--budget", metavar="B", help="Orders a shard, from 1 to L!.", show_default=False)
-]
+SlicesOption = Annotated[int, Option(metavar="L", help="Slices in a shard.", show_default=False)]
 PriorOption = Annotated[
     str | None,
-    typer.Option(
-        "--prior",
+    Option(
         metavar="P0,P1,...",
         help="L probabilities that a deletion in a shard falls on each slice; without, all slices are alike.",
     ),
 ]
-PriorFileOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--prior-file", metavar="FILE", help="The same from a file: a JSON list of numbers, or of a row a shard."
-    ),
-]
-SelectorOption = Annotated[
-    str, typer.Option("--selector", metavar="NAME", help="Selector of the orders; names in docs/recipe.md.")
-]
-DeletionsOption = Annotated[
-    int, typer.Option("--deletions", metavar="T", help="The t of the paper's score, which bms maximises.")
-]
-HorizonOption = Annotated[
-    str, typer.Option("--horizon", metavar="R1,R2,...", help="survival: numbers of deletions after which depth counts.")
-]
-ValuesOption = Annotated[
-    str | None,
-    typer.Option("--values", metavar="F1,F2,...", help="survival: what 1 to L live slices are worth; without, 1 to L."),
-]
-SeedOption = Annotated[
-    int, typer.Option("--seed", metavar="S", help="Seed of random draws; the same seed, the same result.")
-]
+SelectorOption = Annotated[str, Option(metavar="NAME", help="Selector of the orders; names in docs/recipe.md.")]
+DeletionsOption = Annotated[int, Option(metavar="T", help="The t of the paper's score, which bms maximises.")]
+SeedOption = Annotated[int, Option(metavar="S", help="Seed of random draws; the same seed, the same result.")]
 PlotOption = Annotated[
-    Path | None,
-    typer.Option("--plot", metavar="FILE", help="Draw it, into a .png, .svg or .pdf file. Needs the extra plots."),
+    Path | None, Option(metavar="FILE", help="Draw it, into a .png, .svg or .pdf file. Needs the extra plots.")
+]
+StageSecondsOption = Annotated[
+    str | None, Option(metavar="S1,S2,...", help="Measured seconds of a stage of each depth, 1 to L.")
 ]
 
 # What `s3t.sequences` has as defaults; importing it here would slow down every --help.
 SELECTOR, DELETIONS, HORIZON = "survival", 8, "1,2,4,8"
 
 
-def settings_of(
+def setting_of(
+    problems: list[str],
     *,
     shards: int = 1,
     slices: int,
     budget: int,
     prior: str | None,
-    prior_file: Path | None,
     selector: str,
     deletions: int,
     horizon: str = HORIZON,
     values: str | None = None,
     seed: int,
     plot: Path | None,
-    problems: Sequence[str] = (),
-) -> tuple[Setting, ...]:
-    """Settings of the shards' orders, one a shard, from the command's options."""
+) -> Setting:
+    """The setting of every shard's orders. Raises an InputError if there are problems, also earlier ones."""
     from s3t.drawing import check_picture
-    from s3t.sequences import Setting, prior_rows
+    from s3t.sequences import SELECTORS, Setting, no_selector, selector_problem
 
-    all_problems = [*problems, *(problem for problem in seed_problems(seed) if seed > 0)]
+    problems += [problem for problem in seed_problems(seed) if seed > 0]
     if deletions > MOST_DELETIONS:
-        all_problems.append(f"--deletions {deletions}: at most {MOST_DELETIONS:,}")
-    rows: tuple[tuple[float, ...] | None, ...] = (None,)
+        problems.append(f"--deletions {deletions}: at most {MOST_DELETIONS:,}")
     if not 1 <= shards <= MOST_SHARDS:
-        all_problems.append(f"{shards} shards: a system has 1 to {MOST_SHARDS:,}")
-        shards = 1
-    with noted(all_problems):
-        rows = prior_rows(_given_prior(prior, prior_file), shards=shards)
-    numbers: dict[str, Any] = {}
-    with noted(all_problems):
-        numbers["horizon"] = tuple(map(_whole, numbers_in(horizon, where="--horizon")))
-    with noted(all_problems):
-        numbers["values"] = None if values is None else tuple(numbers_in(values, where="--values"))
-    known: dict[tuple[float, ...] | None, Setting] = {}
-    for row in dict.fromkeys(rows):
-        with noted(all_problems):
-            known[row] = Setting(slices=slices, budget=budget, prior=row, deletions=deletions, seed=seed, **numbers)
-    all_problems += _selector_problems(selector, list(known.values()))
-    if plot is not None:
-        with noted(all_problems):
-            check_picture(plot)
-    if all_problems:
-        raise InputError("the command", dict.fromkeys(all_problems))
-    return tuple(known[row] for row in rows)
-
-
-def _selector_problems(selector: str, settings: Sequence[Setting]) -> list[str]:
-    from s3t.sequences import SELECTORS, no_selector, selector_problem
-
+        problems.append(f"{shards} shards: a system has 1 to {MOST_SHARDS:,}")
     if selector not in SELECTORS:
-        return [no_selector(selector)]
-    if any(setting.budget * setting.slices > MOST_NUMBERS for setting in settings):
-        slices, budget = settings[0].slices, settings[0].budget
-        return [f"{budget:,} orders of {slices:,} slices are more than {MOST_NUMBERS:,} numbers; lower the budget"]
-    return [problem for problem in (selector_problem(selector, setting) for setting in settings) if problem]
+        problems.append(no_selector(selector))
+    numbers: dict[str, Any] = {}
+    with noted(problems):
+        numbers["horizon"] = tuple(map(_whole, numbers_in(horizon, where="--horizon")))
+    for name, text in (("prior", prior), ("values", values)):
+        with noted(problems):
+            numbers[name] = None if text is None else tuple(numbers_in(text, where=f"--{name}"))
+    setting = None
+    with noted(problems):
+        setting = Setting(slices=slices, budget=budget, deletions=deletions, seed=seed, **numbers)
+        if budget * slices > MOST_NUMBERS:
+            problems.append(
+                f"{budget:,} orders of {slices:,} slices: at most {MOST_NUMBERS:,} numbers; lower the budget"
+            )
+        elif selector in SELECTORS:
+            problems += filter(None, [selector_problem(selector, setting)])
+    if plot is not None:
+        with noted(problems):
+            check_picture(plot)
+    if problems or setting is None:
+        raise InputError("the command", dict.fromkeys(problems))
+    return setting
 
 
 def numbers_in(text: str, *, where: str) -> list[float]:
@@ -135,15 +101,13 @@ def numbers_in(text: str, *, where: str) -> list[float]:
     parts = re.split(r"\s*,\s*|\s+", text.strip().removesuffix(",").rstrip())
     if parts == [""]:
         raise DataError(where, "holds no numbers; separate them by commas")
-    numbers, wrong = [], []
+    numbers = []
     for place, part in enumerate(parts, start=1):
         try:
             numbers.append(float(part))
         except ValueError:
-            wrong.append(f"number {place} is missing" if not part else f"number {place} is {part[:40]!r}, not a number")
-    if wrong:
-        more = [f"and {len(wrong) - 3} more that are not numbers"] if len(wrong) > 3 else []
-        raise DataError(where, [*wrong[:3], *more])
+            wrong = "is missing" if not part else f"is {part[:40]!r}, not a number"
+            raise DataError(where, f"number {place} {wrong}") from None
     return numbers
 
 
@@ -155,41 +119,26 @@ def _whole(number: float) -> int:
     return int(number)
 
 
-def _given_prior(text: str | None, path: Path | None) -> list[Any] | None:
-    """The prior of the options: None, L numbers, or rows of numbers."""
-    if text is not None and path is not None:
-        raise DataError("--prior", "is given, and --prior-file as well; leave one of them out")
-    if text is not None:
-        return list(numbers_in(text, where="--prior"))
-    return None if path is None else _prior_in(path)
-
-
-def _prior_in(path: Path) -> list[Any]:
-    from pydantic import TypeAdapter, ValidationError
-
-    if (problem := reading_problem(path)) is not None:
-        raise DataError(str(path), problem)
-    try:
-        with path.open("rb") as file:
-            content = file.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise DataError(str(path), f"cannot be read: {error.strerror}; check the path") from None
-    if len(content) > MOST_BYTES:
-        raise DataError(str(path), f"is longer than {MOST_BYTES // 10**6} MB; it cannot be a prior")
-    try:
-        rows = TypeAdapter(list[float] | list[list[float]])
-        return rows.validate_json(content.removeprefix(BOM_UTF8), strict=True)
-    except ValidationError:
-        problem = "expected a JSON list of numbers, or of rows that are lists of numbers"
-        raise DataError(str(path), problem) from None
-
-
 @contextmanager
 def noted(problems: list[str]) -> Iterator[None]:
-    """Append the problems of an InputError raised within to a list, instead of raising it."""
+    """Append the problems of an InputError or of pydantic's error to a list, instead of raising it."""
     try:
         yield
     except SettingError as error:
         problems += error.problems
     except InputError as error:
         problems += [f"{error.where}: {problem}" for problem in error.problems]
+    except ValueError as error:
+        problems += _problems_of(error)
+
+
+def _problems_of(error: ValueError) -> Iterator[str]:
+    from pydantic import ValidationError
+
+    if not isinstance(error, ValidationError):
+        raise error
+    for detail in error.errors(include_url=False):
+        message = detail["msg"].removeprefix("Value error, ")
+        for line in message.splitlines():
+            named = f"--{detail['loc'][0]} {detail['input']}: ".replace("_", "-") if detail["loc"] else ""
+            yield named + line.replace("Input should be", "give a number") if named else line

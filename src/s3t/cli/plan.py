@@ -2,343 +2,191 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
+from typer import Option
 
-from s3t.cli import as_needed, service
-from s3t.cli.declarations import noted
+from s3t.cli.declarations import SeedOption, StageSecondsOption, noted, numbers_in
 from s3t.cli.display import print_table, working
 from s3t.cli.options import JsonOption, seed_problems
 from s3t.cli.outcome import failures_reported, show
-from s3t.cli.proposal import left_out, recipe_lines
 from s3t.errors import InputError
+from s3t.wording import counted
 
 if TYPE_CHECKING:
-    from s3t.planning.plan import Candidate, Demand, Plan
+    from s3t.planning.plan import Plan, System
     from s3t.recipe import Recipe
 
-GRID: dict[str, Any] = {"share": 0.1, "max_shards": 20, "max_slices": 12, "max_sequences": 12}
-"""Options of fixed orders alone, as they are if absent."""
-MOST_SIZE = 1_000_000_000
-"""Megabytes of a stage, or hours of a training."""
 
-LookOption = Annotated[float, typer.Option("--months", metavar="N", help="Months to plan for.")]
-ArrivalOption = Annotated[
-    float | None,
-    typer.Option(
-        "--deletions-per-month",
-        metavar="N",
-        help="Records to be deleted, each asked for by itself. This or the next is required.",
-    ),
-]
-PersonsOption = Annotated[
-    float | None,
-    typer.Option(
-        "--persons-per-month",
-        metavar="N",
-        help="Persons who ask, instead. All records of a person lie in one slice, so each hits one slice once.",
-    ),
-]
-LayersOption = Annotated[
-    int | None,
-    typer.Option(
-        "--layers",
-        metavar="N",
-        help="Transformer layers of the model, which the slices share out. Without, and without --recipe, 12.",
-    ),
-]
-LayersPerSliceOption = Annotated[
-    int | None,
-    typer.Option(
-        "--layers-per-slice",
-        metavar="K",
-        help="Layers a slice. Without: what the recipe says, else as many as there is room for.",
-    ),
-]
-RecipeOption = Annotated[
-    Path | None,
-    typer.Option("--recipe", metavar="YAML", help="The recipe to plan for; its base model gives the layers."),
-]
-HoursOption = Annotated[
-    float | None,
-    typer.Option(
-        "--training-hours",
-        metavar="H",
-        help="Hours of one full training: costs of repairs are then given in hours, too.",
-    ),
-]
-BillOption = Annotated[
-    float | None,
-    typer.Option(
-        "--budget",
-        metavar="X",
-        help="Largest cost of the first training and all repairs, in full trainings.",
-        show_default=False,
-    ),
-]
-ShareOption = Annotated[
-    float,
-    typer.Option(
-        "--share",
-        metavar="S",
-        help="Smallest acceptable depth: the share of all records that every shard's model has learnt from, above 0 "
-        "and up to 1. A shard with less is repaired.",
-    ),
-]
-MaxShardsOption = Annotated[int, typer.Option("--max-shards", metavar="M", help="Shards at most, up to 100.")]
-MaxSlicesOption = Annotated[
-    int, typer.Option("--max-slices", metavar="L", help="Slices at most, up to 32: no more than layers.")
-]
-SequencesOption = Annotated[
-    int, typer.Option("--max-sequences", metavar="B", help="Sequences a shard at most, up to 32.")
-]
-SizeOption = Annotated[
-    float | None,
-    typer.Option(
-        "--stage-megabytes",
-        metavar="MB",
-        help="Size of a stage's artifact, block and head, to print the storage. By default stages are counted.",
-        show_default=False,
-    ),
-]
-SeedOption = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the simulations.")]
+Number: TypeAlias = float | None
+Count: TypeAlias = int | None
 
 
 def command(
-    budget: BillOption = None,
-    deletions_per_month: ArrivalOption = None,
-    persons_per_month: PersonsOption = None,
-    months: LookOption = 12,
-    mean_depth: service.DepthOption = None,
-    never_dead: service.NeverDeadOption = False,
-    depth_after_deletion: service.AfterOption = None,
-    score: service.ScoreOption = None,
-    scores: service.ScoresOption = None,
-    hours_a_day: service.HoursADayOption = None,
-    shards: service.ShardsOption = None,
-    slices: service.SlicesOption = None,
-    stage_seconds: as_needed.StageSecondsOption = None,
-    plot: service.PlotOption = None,
-    share: ShareOption = GRID["share"],
-    recipe: RecipeOption = None,
-    layers: LayersOption = None,
-    layers_per_slice: LayersPerSliceOption = None,
-    max_shards: MaxShardsOption = GRID["max_shards"],
-    max_slices: MaxSlicesOption = GRID["max_slices"],
-    max_sequences: SequencesOption = GRID["max_sequences"],
-    training_hours: HoursOption = None,
-    stage_megabytes: SizeOption = None,
+    deletions_per_month: Annotated[float, Option(metavar="N", help="Requests, each for a record or a person.")],
+    months: Annotated[float, Option(metavar="N", help="Months to plan for.")] = 12,
+    budget: Annotated[Number, Option(metavar="X", help="Most full trainings, with those of repairs.")] = None,
+    hours_a_day: Annotated[Number, Option(metavar="H", help="Most hours of repairs a day, if times are known.")] = None,
+    share: Annotated[
+        Number, Option(metavar="S", help="Least share of all records that a shard has learnt from.")
+    ] = None,
+    mean_depth: Annotated[Number, Option(metavar="X", help="Service: slices after repairs, at least.")] = None,
+    depth_after_deletion: Annotated[
+        int,
+        Option(metavar="K", help="Service: slices right after any one deletion, at least. 1: no shard is ever dead."),
+    ] = 0,
+    shards: Annotated[Count, Option(metavar="M", help="Shards. A service's are the recipe's if absent.")] = None,
+    slices: Annotated[Count, Option(metavar="L", help="Slices a shard, alike.")] = None,
+    stage_seconds: StageSecondsOption = None,
+    training_hours: Annotated[Number, Option(metavar="H", help="Hours of one full training, if known.")] = None,
+    recipe: Annotated[Path | None, Option(metavar="YAML", help="Recipe; its base model gives the layers.")] = None,
+    layers: Annotated[Count, Option(metavar="N", help="Layers of the model; 12 if not known.")] = None,
+    layers_per_slice: Annotated[
+        Count, Option(metavar="K", help="Layers a slice; as many as have room if absent.")
+    ] = None,
+    max_shards: Annotated[int, Option(metavar="M", help="Shards at most, up to 100.")] = 20,
+    max_slices: Annotated[int, Option(metavar="L", help="Slices at most, up to 32: no more than layers.")] = 12,
+    max_sequences: Annotated[int, Option(metavar="B", help="Sequences a shard at most, up to 32.")] = 12,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Propose fixed orders for a budget of training, or repair as needed for a level of service.
+    """Propose a system for the deletions that are expected, and its recipe lines.
 
-    Of the systems within the budget it proposes the one that falls below the acceptable depth least often; of the
-    repairs as needed that meet a level of service, the cheapest:
+    With fixed sequences: of the systems within the budget the one that falls below the acceptable depth least often.
+    For a level of service: the cheapest chains that are repaired as needed.
 
         s3t plan --deletions-per-month 20 --months 12 --share 0.1 --budget 60 --layers 6
 
-        s3t plan --deletions-per-month 20 --shards 5 --slices 6 --mean-depth 4 --never-dead
+        s3t plan --deletions-per-month 20 --shards 5 --slices 6 --mean-depth 4 --depth-after-deletion 1
     """
-    with failures_reported(as_json):
-        level: Any = {"mean_depth": mean_depth, "never_dead": never_dead, "after_deletion": depth_after_deletion}
-        level |= {"score": score, "scores": scores}
-        system: Any = {"shards": shards, "slices": slices, "stage_seconds": stage_seconds}
-        limits: Any = {"hours_a_day": hours_a_day, "trainings": budget, "training_hours": training_hours}
-        asked = service.Asked(**level, **system, **limits, plot=plot)
-        grid = {"share": share, "max_shards": max_shards, "max_slices": max_slices, "max_sequences": max_sequences}
-        problems = _problems_of_numbers(deletions_per_month, persons_per_month, stage_megabytes, training_hours, seed)
-        problems += _mixed(asked, grid, stage_megabytes)
-        base_model, layers, layers_per_slice = _model(recipe, layers, layers_per_slice)
-        model: Any = {"recipe": base_model, "layers": layers, "layers_per_slice": layers_per_slice}
-        planned = service.Planned(
-            deletions_per_month=next((n for n in (deletions_per_month, persons_per_month) if n is not None), 1),
-            persons=persons_per_month is not None,
-            months=months,
-            seed=seed,
-            **model,
-        )
-        if asked.is_level:
-            service.plan_service(asked, planned, problems, as_json)
-        else:
-            _plan_orders(planned, grid, budget, training_hours, stage_megabytes, problems, as_json)
+    asked: dict[str, Any] = dict(locals())
+    with failures_reported(asked.pop("as_json")):
+        from s3t.planning.plan import Demand, plan
+
+        problems = list(seed_problems(asked.pop("seed")))
+        base = None if recipe is None else _of_recipe(recipe, asked)
+        asked = {name: value for name, value in asked.items() if value is not None and name != "recipe"}
+        with noted(problems):
+            if stage_seconds is not None:
+                asked["stage_seconds"] = tuple(numbers_in(stage_seconds, where="--stage-seconds"))
+            demand = Demand(**asked)
+        if problems:
+            raise InputError("the command", problems)
+        with working("simulating systems"):
+            found = plan(demand, seed=seed)
+        if base is not None:
+            found = found.model_copy(update={"recipe": _merged(base, found.recipe)})
+        known = "the model" if "layers" in asked else "assumed, for neither --layers nor --recipe is given"
+        show(found.model_dump(mode="json"), as_json, lambda: _print(found, known, base))
 
 
-def _mixed(asked: service.Asked, grid: Mapping[str, float], stage_megabytes: float | None) -> list[str]:
-    """Options that do not go together: some are of a level of service, others of fixed orders."""
-    if not asked.is_level:
-        level = f"{', '.join(service.LEVEL[:-1])} or {service.LEVEL[-1]}"
-        problems = [f"{name} is of a level of service; give {level}, too" for name in asked.given]
-        return problems if asked.trainings is not None else [*problems, f"give --budget, or a level: {level}"]
-    stray = [f"--{name.replace('_', '-')}" for name, value in grid.items() if value != GRID[name]]
-    stray += [] if stage_megabytes is None else ["--stage-megabytes"]
-    return [f"{name} is of fixed orders, not of a level of service; leave it out" for name in stray]
-
-
-def _plan_orders(
-    planned: service.Planned,
-    grid: Mapping[str, Any],
-    budget: float | None,
-    training_hours: float | None,
-    stage_megabytes: float | None,
-    problems: list[str],
-    as_json: bool,
-) -> None:
-    from s3t.planning.plan import Demand, plan
-    from s3t.planning.rounding import rounded
-
-    with noted(problems):
-        demand = Demand(
-            deletions_per_month=planned.deletions_per_month,
-            months=planned.months,
-            budget=1 if budget is None else budget,
-            layers=planned.layers_or_assumed,
-            layers_per_slice=planned.layers_per_slice,
-            **grid,
-        )
-    if problems:
-        raise InputError("the command", problems)
-    with working("simulating systems"):
-        result = plan(demand, seed=planned.seed)
-    lines = _lines(result, planned.recipe)
-
-    def render() -> None:
-        _print_demand(result, persons=planned.persons, assumed=planned.layers is None, recipe=planned.recipe)
-        _print_proposal(result, lines, training_hours)
-        _print_table(result, stage_megabytes)
-
-    show(rounded(result.to_json() | {"recipe": lines, "stage_megabytes": stage_megabytes}), as_json, render)
-
-
-def _problems_of_numbers(
-    records: float | None, persons: float | None, megabytes: float | None, hours: float | None, seed: int
-) -> list[str]:
-    sizes = ((megabytes, "megabytes a stage"), (hours, "hours of training"))
-    return [
-        *(
-            f"{value} {what}: give a number above 0 and up to {MOST_SIZE:,}"
-            for value, what in sizes
-            if value is not None and not 0 < value <= MOST_SIZE
-        ),
-        *seed_problems(seed),
-        *(
-            ["give one of --deletions-per-month and --persons-per-month"]
-            if (records is None) == (persons is None)
-            else []
-        ),
-    ]
-
-
-def _model(path: Path | None, layers: int | None, layers_per_slice: int | None) -> tuple[Recipe | None, Any, Any]:
-    """(Recipe, layers of the model, layers of a slice), each from the options, else from the recipe, else None."""
-    if path is None:
-        return None, layers, layers_per_slice
+def _of_recipe(path: Path, asked: dict[str, Any]) -> Recipe:
+    """The recipe; it fills in what the options leave out of the model and, for a level of service, of the system."""
     from s3t.models.source import layer_count, model_folder
     from s3t.recipe import load_recipe
 
     recipe = load_recipe(path)
     if recipe.method.one_order:
         raise InputError(str(path), f"method: {recipe.method} has one order a shard; only s3t is planned for")
-    if layers is None:
-        layers = layer_count(model_folder(recipe.base_model, revision=recipe.revision))
-    if layers_per_slice is None and "layers_per_slice" in recipe.adapter.model_fields_set:
-        layers_per_slice = recipe.adapter.layers_per_slice
-    return recipe, layers, layers_per_slice
+    if asked["layers"] is None:
+        asked["layers"] = layer_count(model_folder(recipe.base_model, revision=recipe.revision))
+    if asked["layers_per_slice"] is None and "layers_per_slice" in recipe.adapter.model_fields_set:
+        asked["layers_per_slice"] = recipe.adapter.layers_per_slice
+    if asked["mean_depth"] is not None or asked["depth_after_deletion"]:
+        for name in ("shards", "slices"):
+            asked[name] = getattr(recipe.partition, name) if asked[name] is None else asked[name]
+    return recipe
 
 
-def _lines(result: Plan, recipe: Recipe | None) -> list[str]:
-    best = result.proposal
-    if best is None:
-        return []
-    return recipe_lines(
-        recipe,
-        partition={"shards": best.shards, "slices": best.slices},
-        sequences={"budget": best.budget, "selector": best.selector},
-        layers_per_slice=result.demand.layers_of(best.slices),
-        repair={"below-depth": best.depth},
-    )
+def _merged(recipe: Recipe, fields: Any) -> dict[str, Any]:
+    """Proposed fields; of the recipe's `adapter` and `deletion` what the plan does not decide is kept."""
+    kept = recipe.model_dump(mode="json", by_alias=True, exclude_unset=True, include={"adapter", "deletion"})
+    return {name: kept.get(name, {}) | value for name, value in fields.items()}
 
 
-def _print_demand(result: Plan, *, persons: bool, assumed: bool, recipe: Recipe | None) -> None:
-    demand = result.demand
-    unit = "deletions of a person's records" if persons else "deletions of a record"
+def _print(found: Plan, known: str, base: Recipe | None) -> None:
+    from s3t.recipe.loading import to_yaml
+
+    demand, best = found.demand, found.proposal
     typer.echo(
-        f"{demand.deletions} {unit} in {demand.months:g} months. Training anew after each would cost "
-        f"{1 + demand.deletions} full trainings."
+        f"{counted(found.deletions, 'deletion')} in {demand.months:g} months. Training anew after each would cost "
+        f"{1 + found.deletions} full trainings."
     )
-    known = "assumed, for neither --layers nor --recipe is given" if assumed else "the model"
     each = "as many as there is room for" if demand.layers_per_slice is None else str(demand.layers_per_slice)
-    typer.echo(f"{known}: {demand.layers} layers; layers a slice: {each}; slices at most: {demand.most_slices}")
-    if recipe is not None and (names := left_out(recipe)):
-        typer.echo(f"not planned for, and not in the lines below: the recipe's {', '.join(names)}")
-
-
-def _print_proposal(result: Plan, lines: list[str], training_hours: float | None) -> None:
-    demand, best = result.demand, result.proposal
+    typer.echo(f"{known}: {demand.layers} layers; layers a slice: {each}")
     if best is None:
-        typer.echo(
-            f"no system stays within {demand.budget:g} full trainings; the cheapest costs {result.cheapest.cost:.1f}. "
-            "Raise --budget, lower --share, or allow more shards"
-        )
-        return
-    typer.echo(
-        f"proposed: {best.shards} shards, {best.slices} slices, {best.budget} sequences a shard; repair a shard "
-        f"with fewer than {best.depth} of its slices left. In the recipe, in place of its lines of these names:"
-    )
-    for line in lines:
-        typer.echo(f"  {line}")
-    typer.echo(_silence(best, demand, training_hours))
-
-
-def _silence(best: Candidate, demand: Demand, training_hours: float | None) -> str:
-    """A sentence about shards that wait for repair: their answers, how often, and for how long."""
-    each = f"{best.cost_of_a_repair:.2g} full trainings"
-    if training_hours is not None:
-        hours = best.cost_of_a_repair * training_hours
-        each += f" ({hours:.2g} hours)"
-    expected = f"expected {best.repairs:.1f} times in {demand.months:g} months, each for the time of {each}"
-    if not best.is_silent_below:
-        return (
-            f"Until it is repaired, such a shard answers with fewer slices than accepted, or with nothing: {expected}."
-        )
-    rest = "the others answer" if best.shards > 1 else "nor does the system, which has no other"
-    return f"Until it is repaired, such a shard does not answer, {rest}; {expected}."
-
-
-def _print_table(result: Plan, stage_megabytes: float | None) -> None:
-    rows = [_row(candidate, stage_megabytes) for candidate in _shown(result)]
-    print_table("systems by cost; none is both cheaper and repaired less", rows)
-    typer.echo(
-        "m shards, L slices, B sequences a shard. A shard with fewer slices than `below` is repaired. Costs are in\n"
-        "full trainings. Share: of all records, what a shard's model has learnt from in the mean."
-    )
-
-
-def _shown(result: Plan) -> list[Candidate]:
-    """Rows of the printed table: up to a dozen systems of the frontier around the budget, and the proposal."""
-    proposed = [result.proposal] if result.proposal else []
-    others = [found for found in result.frontier if found.shape not in [best.shape for best in proposed]]
-    within = [candidate for candidate in others if candidate.cost <= result.demand.budget][-6:]
-    beyond = [candidate for candidate in others if candidate.cost > result.demand.budget][:5]
-    return sorted([*within, *beyond, *proposed], key=lambda candidate: candidate.cost)
-
-
-def _row(candidate: Candidate, stage_megabytes: float | None) -> dict[str, Any]:
-    if stage_megabytes is None:
-        storage = {"stages": str(candidate.stages)}
+        cost, hours = found.cheapest.cost, found.cheapest.hours_a_day
+        each = f"{cost:.3g} full trainings" + ("" if hours is None else f", {hours:.3g} hours of repairs a day")
+        typer.echo(f"no system stays within the limits; the cheapest costs {each}. Raise the limits, or ask for less")
     else:
-        storage = {"GB": f"{candidate.stages * stage_megabytes / 1000:.2f}"}
+        typer.echo(
+            f"proposed: {_described(best)}. In the recipe, in place of its lines of these names, and of sequences:"
+        )
+        for name, value in found.recipe.items():
+            typer.echo(f"  {name}: {to_yaml(value, default_flow_style=True, width=float('inf')).strip()}")
+        if base is not None and (names := _left_out(base)):
+            typer.echo(f"not planned for, and not in these lines: the recipe's {', '.join(names)}")
+        typer.echo(_waiting(best, found))
+    shown = [
+        system
+        for system in found.frontier
+        if best is None or system.repair != best.repair or system.shards != best.shards
+    ]
+    rows = sorted([*shown, *([] if best is None else [best])], key=lambda system: system.cost)
+    print_table("systems by cost", [_row(system) for system in rows])
+    typer.echo(
+        "m shards, L slices, B sequences a shard. Depth: slices that serve after repairs, at least; least: right\n"
+        "after any one deletion; share: of all records, what a shard's model has learnt from in the mean. Costs are\n"
+        "in full trainings, all records once through all blocks."
+    )
+    if found.bound is not None:
+        typer.echo(f"repairs of any policy of the proposal's mean depth cost at least {found.bound:.4g}")
+
+
+def _described(best: System) -> str:
+    size = f"{counted(best.shards, 'shard')}, {counted(best.slices, 'slice')}"
+    if best.budget is not None:
+        return (
+            f"{size}, {best.budget} sequences a shard; repair a shard with fewer than {best.depth} of its slices left"
+        )
+    spare = f"a spare of {best.repair['spare_depth']}" if best.repair["spares"] else "no spare"
+    return f"{size}; repair as needed, with a main chain of {counted(best.depth, 'slice')} and {spare}"
+
+
+def _waiting(best: System, found: Plan) -> str:
+    """Answers of shards that wait for repair, how often, and for how long."""
+    answers = f"answers with {best.depth_after_deletion} slices or more"
+    if best.depth_after_deletion == 0:
+        answers = "may not answer" + ("" if best.shards > 1 else ", nor does the system, which has no other")
+    each = f"{best.cost_of_a_repair:.2g} full trainings"
+    if best.hours_a_day is not None:
+        each += f"; {best.hours_a_day:.3g} hours a day in all"
+    often = f"expected {best.repairs:.1f} times in {found.demand.months:g} months"
+    return f"Until it is repaired, a shard {answers}; {often}, each for the time of {each}."
+
+
+def _left_out(recipe: Recipe) -> list[str]:
+    """Given fields that the recipe lines leave out: a plan assumes that all slices are alike."""
+    fields = {
+        "partition.group": recipe.partition.group is not None,
+        "partition.salt": recipe.partition.salt is not None,
+        "sequences.prior": recipe.sequences.prior is not None,
+    }
+    return [name for name, is_given in fields.items() if is_given]
+
+
+def _row(system: System) -> dict[str, Any]:
     return {
-        "m": candidate.shards,
-        "L": candidate.slices,
-        "B": candidate.budget,
-        "below": candidate.depth,
-        "training": f"{candidate.training:.1f}",
-        "repairs": f"{candidate.repairs:.1f}",
-        "their cost": f"{candidate.repair_cost:.1f}",
-        "cost": f"{candidate.cost:.1f}",
-        "share": f"{candidate.data_share:.1%}",
-    } | storage
+        "m": system.shards,
+        "L": system.slices,
+        "B": "" if system.budget is None else system.budget,
+        "depth": system.depth,
+        "least": system.depth_after_deletion,
+        "training": f"{system.training:.1f}",
+        "repairs": f"{system.repairs:.1f}",
+        "their cost": f"{system.repair_cost:.4g}",
+        "cost": f"{system.cost:.4g}",
+        "share": f"{system.data_share:.1%}",
+    }

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
 
 import typer
+from typer import Option
 
 from s3t.cli import declarations
 from s3t.cli.display import choosing, print_table, working
@@ -13,10 +13,6 @@ from s3t.cli.options import JsonOption
 from s3t.cli.outcome import failures_reported, show
 from s3t.progress_bar import ProgressBar
 from s3t.wording import counted, numbers
-
-if TYPE_CHECKING:
-    from s3t.planning.retention import Retention
-    from s3t.sequences import Order, Setting
 
 AFTER = (1, 2, 4, 8, 16)
 """Deletions in the shard after which the expected depth is shown."""
@@ -27,13 +23,12 @@ MOST_TRIALS, MOST_STEPS = 100_000, 5_000_000_000
 
 def command(
     slices: declarations.SlicesOption,
-    budget: declarations.BudgetOption,
+    budget: Annotated[int, Option(metavar="B", help="Orders a shard, from 1 to L!.", show_default=False)],
     prior: declarations.PriorOption = None,
-    prior_file: declarations.PriorFileOption = None,
     selector: declarations.SelectorOption = declarations.SELECTOR,
     deletions: declarations.DeletionsOption = declarations.DELETIONS,
-    horizon: declarations.HorizonOption = declarations.HORIZON,
-    values: declarations.ValuesOption = None,
+    horizon: Annotated[str, Option(metavar="R1,...", help="survival: deletions that count.")] = declarations.HORIZON,
+    values: Annotated[str | None, Option(metavar="F1,...", help="survival: worth of 1 to L live slices.")] = None,
     seed: declarations.SeedOption = 0,
     plot: declarations.PlotOption = None,
     as_json: JsonOption = False,
@@ -53,11 +48,18 @@ def command(
     and 16 deletions in the shard. Needs no data, model or torch.
     """
     with failures_reported(as_json):
-        (setting,) = declarations.settings_of(
+        import numpy as np
+
+        from s3t.drawing import draw_orders
+        from s3t.planning.bounds import full_budget_depth
+        from s3t.planning.simulation import retention
+        from s3t.sequences import mean_distance, scores, select
+
+        setting = declarations.setting_of(
+            [],
             slices=slices,
             budget=budget,
             prior=prior,
-            prior_file=prior_file,
             selector=selector,
             deletions=deletions,
             horizon=horizon,
@@ -65,71 +67,56 @@ def command(
             seed=seed,
             plot=plot,
         )
-        _choose(selector, setting, plot, as_json)
-
-
-def _choose(selector: str, setting: Setting, plot: Path | None, as_json: bool) -> None:
-    from s3t.drawing import draw_orders
-    from s3t.planning.retention import retention
-    from s3t.planning.rounding import rounded
-    from s3t.sequences import mean_distance, scores, select
-
-    prior = None if setting.prior is None else setting.probabilities
-    what = f"{counted(setting.budget, 'order')} of {counted(setting.slices, 'slice')} ({selector})"
-    with choosing(what, selector):
-        orders = select(selector, setting, progress=ProgressBar())
-    with working("looking how deep they stay"):
-        trials = min(MOST_TRIALS, MOST_STEPS // (setting.budget * setting.slices))
-        depths = retention(orders, AFTER, prior=prior, trials=trials, seed=setting.seed)
-    if plot is not None:
-        with working(f"drawing {plot}"):
-            draw_orders(orders, plot, title=what, prior=prior)
-    each = scores(orders, setting.probabilities, setting.deletions)
-    document = {
-        "selector": selector,
-        "sequences": [list(order) for order in orders],
-        "mean_distance": mean_distance(orders),
-        "score": float(each.sum()),
-        "expected_depth": {
-            str(number): float(depth) for number, depth in zip(AFTER, depths.expected_depth, strict=True)
-        },
-    }
-
-    def render() -> None:
-        _print(what, document, each.tolist(), depths, setting)
+        known = None if setting.prior is None else setting.probabilities
+        what = f"{counted(budget, 'order')} of {counted(slices, 'slice')} ({selector})"
+        with choosing(what, selector):
+            orders = select(selector, setting, progress=ProgressBar())
+        with working("looking how deep they stay"):
+            trials = min(MOST_TRIALS, MOST_STEPS // (budget * slices))
+            at_least = retention(orders, AFTER, prior=known, trials=trials, seed=seed)[:, 1:]
+        depths = at_least.sum(axis=1)
+        # E[depth^2] is the sum of (2k - 1) P[depth >= k].
+        variances = np.maximum(at_least @ (2 * np.arange(slices) + 1) - depths**2, 0)
         if plot is not None:
-            typer.echo(f"drawn: {plot}")
+            with working(f"drawing {plot}"):
+                draw_orders(orders, plot, title=what, prior=known)
+        each = scores(orders, setting.probabilities, deletions)
+        document: dict[str, Any] = {
+            "selector": selector,
+            "sequences": [list(order) for order in orders],
+            "mean_distance": float(f"{mean_distance(orders):.9g}"),
+            "score": float(f"{each.sum():.9g}"),
+            "expected_depth": {str(number): float(f"{depth:.9g}") for number, depth in zip(AFTER, depths, strict=True)},
+        }
 
-    show(rounded(document), as_json, render)
+        def render() -> None:
+            rows = [
+                {"number": number, "order": _shown(order), "score": float(score)}
+                for number, (order, score) in enumerate(zip(orders[:SHOWN_ORDERS], each, strict=False))
+            ]
+            print_table(what, rows)
+            if len(orders) > SHOWN_ORDERS:
+                typer.echo(f"and {len(orders) - SHOWN_ORDERS:,} more (--json gives all)")
+            typer.echo(f"mean Hamming distance of two orders: {document['mean_distance']:.4g} of {slices}")
+            typer.echo(f"the paper's score, summed over all: {document['score']:.6g} (t = {deletions})")
+            limits = full_budget_depth(AFTER, slices=slices, prior=setting.probabilities)
+            rows = [
+                {
+                    "deletions": number,
+                    "expected depth": f"{depth:.4f} ± {1.96 * (variance / trials) ** 0.5:.4f}",
+                    "all L! orders": float(limit),
+                    "share": f"{min(depth / limit, 1):.1%}" if limit > 0 else "",  # simulated: may be above by chance
+                }
+                for number, depth, variance, limit in zip(AFTER, depths, variances, limits, strict=True)
+            ]
+            print_table(f"depth of the shard, of {slices}", rows)
+            typer.echo(f"expected depths: from {trials:,} simulated histories, ± the half of a 95 % interval")
+            typer.echo("no budget keeps more than all L! orders do")
+            if plot is not None:
+                typer.echo(f"drawn: {plot}")
+
+        show(document, as_json, render)
 
 
-def _print(what: str, document: dict[str, Any], each: list[float], depths: Retention, setting: Setting) -> None:
-    from s3t.planning.retention import full_budget_depth
-
-    orders: list[Order] = document["sequences"]
-    print_table(
-        what,
-        [
-            {"number": number, "order": _order(order), "score": score}
-            for number, (order, score) in enumerate(zip(orders[:SHOWN_ORDERS], each, strict=False))
-        ],
-    )
-    if len(orders) > SHOWN_ORDERS:
-        typer.echo(f"and {len(orders) - SHOWN_ORDERS:,} more (--json gives all)")
-    typer.echo(f"mean Hamming distance of two orders: {document['mean_distance']:.4g} of {setting.slices}")
-    typer.echo(f"the paper's score, summed over all: {document['score']:.6g} (t = {setting.deletions})")
-    limits = full_budget_depth(AFTER, slices=setting.slices, prior=setting.probabilities)
-    rows = []
-    for row, (number, depth) in enumerate(document["expected_depth"].items()):
-        text = f"{depth:.4f} ± {depths.half_width[row]:.4f}"
-        limit = float(limits[row])
-        share = f"{min(depth / limit, 1):.1%}" if limit > 0 else ""  # simulated: may be above by chance
-        rows.append({"deletions": number, "expected depth": text, "all L! orders": limit, "share": share})
-    print_table(f"depth of the shard, of {setting.slices}", rows)
-    typer.echo(f"expected depths: from {depths.trials:,} simulated histories, ± the half of a 95 % interval")
-    typer.echo("no budget keeps more than all L! orders do")
-
-
-def _order(order: Order) -> str:
-    more = " ..." if len(order) > SHOWN_SLICES else ""
-    return numbers(order[:SHOWN_SLICES]) + more
+def _shown(order: tuple[int, ...]) -> str:
+    return numbers(order[:SHOWN_SLICES]) + (" ..." if len(order) > SHOWN_SLICES else "")

@@ -1,16 +1,23 @@
-"""Parts of all pictures: the check of their path, colours, saving."""
+"""Pictures of orders, simulated systems and confusions, by matplotlib, which is loaded when something is drawn."""
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from s3t.disk import storage_errors, write_durably, writing_problems
 from s3t.errors import InputError
 from s3t.extras import how_to_install
+from s3t.sequences import Order
+
+Floats = NDArray[np.float64]
 
 SUFFIXES = (".png", ".svg", ".pdf")
 
@@ -23,6 +30,22 @@ SCALE = "YlGnBu"
 WIDTH = 8.0
 """Inches; at 100 dots an inch, a picture 800 pixels wide."""
 DOTS = 200
+BANDS = ((0.05, 0.95, 0.18), (0.25, 0.75, 0.35))
+"""Of depths: lower and upper quantile, and how opaque the band between them is."""
+CELL, LARGEST = 0.18, 1.0
+"""Inches of a confusion's cell: at least, so that its label can be read; at most."""
+SMALL_PICTURE, NARROWEST = 5.0, 5.5
+"""Inches that the cells of a few classes fill; and of the whole picture's width, which its title needs."""
+MOST_COUNTED = 120
+"""Classes whose cells have their counts written in them."""
+MOST_CELLS = 500_000
+"""Of orders: beyond, cells are neither parted by lines nor labelled."""
+SMALLEST_LABEL = 3.9
+"""Points; 5 pixels where the picture is 800 wide: 64 labels side by side."""
+THINNEST = 2.5
+"""Height of a cell with a line above it, in points."""
+_EACH = 24
+"""Largest number of positions that are all numbered."""
 _STYLE = {"font.size": 9, "svg.fonttype": "none", "pdf.fonttype": 42, "svg.hashsalt": "s3t"}
 # Without a date, the same picture has the same bytes.
 _METADATA = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
@@ -56,3 +79,179 @@ def drawn(path: Path, *, height: float, width: float = WIDTH) -> Iterator[Any]:
 
         with storage_errors(f"writing {path}"):
             write_durably(path, write, tmp=path.parent, mode=None)
+
+
+def draw_depths(
+    deletions: Sequence[int], retained: Floats, path: Path, *, title: str, unrepaired: Floats | None = None
+) -> None:
+    """Draw mean and bands of the depth of a simulated system's shards after R numbers of deletions, ascending.
+
+    `retained`, R x (L + 1), is the share of shards that are at least k slices deep; `unrepaired`, where there are
+    repairs, R mean depths of the same system without them. Without repairs the axis of deletions is logarithmic.
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    slices = retained.shape[1] - 1
+    with drawn(path, height=3.6) as figure:
+        axes = figure.add_subplot()
+        for low, high, opacity in BANDS:
+            edges = [_quantile(retained, share) for share in (low, high)]
+            label = f"{low:.0%} to {high:.0%} of the shards"
+            axes.fill_between(deletions, *edges, step="post", color=GREEN, alpha=opacity, linewidth=0, label=label)
+        axes.plot(deletions, retained[:, 1:].sum(axis=1), color=GREEN, linewidth=2, label="mean")
+        if unrepaired is None:
+            axes.set_xscale("log")  # depth is lost early, and the last shard dies late
+        else:
+            axes.plot(deletions, unrepaired, color=INK, linewidth=1.2, linestyle=":", label="never repaired")
+        axes.set_xlim(deletions[0], deletions[-1])
+        axes.set_ylim(0, slices * 1.02)
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+        axes.set_xlabel("deletions in the system")
+        axes.set_ylabel(f"depth of a shard (of {slices})")
+        axes.set_title(title, fontsize=10, color=INK, pad=24)
+        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=4, frameon=False)
+        axes.spines[["top", "right"]].set_visible(False)
+
+
+def _quantile(retained: Floats, share: float) -> NDArray[np.int64]:
+    """R depths: the smallest k that at least this share of the shards does not exceed."""
+    beyond = np.concatenate([retained[:, 1:], np.zeros((len(retained), 1))], axis=1)  # P[depth > k]
+    return np.asarray(np.argmax(beyond <= 1 - share + 1e-12, axis=1))
+
+
+def draw_confusion(confusion: NDArray[np.int64], classes: Sequence[str], path: Path, *, title: str) -> None:
+    """Draw a confusion matrix: a row a right label, a column an answer, coloured by the share of the row.
+
+    `confusion` are C x C records.
+    """
+    check_picture(path)
+    count = len(classes)
+    cell = float(np.clip(SMALL_PICTURE / count, CELL, LARGEST))
+    margin = 0.9 + 0.075 * max(map(len, classes))  # the longest label beside the cells, and the axis' name
+    side = cell * count + margin
+    totals = confusion.sum(axis=1, keepdims=True)
+    shares = np.divide(confusion, totals, out=np.zeros(confusion.shape), where=totals > 0)
+    with drawn(path, height=side + 0.4, width=max(NARROWEST, side + 0.9)) as figure:
+        axes = figure.subplots()
+        image = axes.imshow(shares, cmap=SCALE, vmin=0, vmax=1, aspect="equal")
+        size = min(9.0, cell * 72 * 0.55)
+        axes.set_xticks(range(count), classes, rotation=90, fontsize=size)
+        axes.set_yticks(range(count), classes, fontsize=size)
+        axes.set_xticks(np.arange(count + 1) - 0.5, minor=True)
+        axes.set_yticks(np.arange(count + 1) - 0.5, minor=True)
+        axes.grid(which="minor", color="#e8e8e8", linewidth=0.4)
+        axes.tick_params(which="both", length=0)
+        for spine in axes.spines.values():
+            spine.set_visible(False)
+        axes.set_xlabel("answer")
+        axes.set_ylabel("label")
+        axes.set_title(title)
+        if count <= MOST_COUNTED:
+            _write_counts(axes, confusion, shares, cell)
+        bar = figure.colorbar(image, ax=axes, fraction=0.03, pad=0.01, shrink=min(1.0, 4 / side))
+        bar.set_label("share of the label's records")
+        bar.outline.set_visible(False)
+
+
+def _write_counts(axes: Any, confusion: NDArray[np.int64], shares: NDArray[np.float64], cell: float) -> None:
+    """Each count in its cell, but for 0; smaller where it has many digits."""
+    for row, column in zip(*np.nonzero(confusion), strict=True):
+        text = str(confusion[row, column])
+        colour = "white" if shares[row, column] > 0.55 else INK
+        size = min(9.0, cell * 72 * min(0.55, 1.3 / len(text)))  # a digit is as wide as 0.6 of its height
+        axes.text(column, row, text, ha="center", va="center", color=colour, fontsize=size)
+
+
+def cells(leaves: Sequence[Order]) -> list[tuple[Order, int, int]]:
+    """Prefixes of all leaves, each once, with its first leaf and the one after its last: shallow ones first.
+
+    Leaves are distinct orders of one length, sorted.
+
+    >>> cells([(0, 1, 2), (0, 2, 1), (1, 0, 2)])[:4]
+    [((0,), 0, 2), ((1,), 2, 3), ((0, 1), 0, 1), ((0, 2), 1, 2)]
+    """
+    columns = np.asarray(leaves)
+    differs = np.maximum.accumulate(columns[1:] != columns[:-1], axis=1)  # from the leaf above it, up to a depth
+    found = []
+    for depth in range(1, columns.shape[1] + 1):
+        starts = [0, *(np.flatnonzero(differs[:, depth - 1]) + 1).tolist(), len(leaves)]
+        found += [(leaves[low][:depth], low, high) for low, high in pairwise(starts)]
+    return found
+
+
+def draw_orders(orders: Sequence[Order], path: Path, *, title: str, prior: Sequence[float] | None = None) -> None:
+    """Draw the orders of a shard, sorted: a row an order, a column a position. Cells of a shared prefix are one.
+
+    A `prior`, L probabilities, colours the slices; None: they are all alike.
+    """
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    leaves = sorted(orders)
+    columns = np.asarray(leaves)
+    slices = columns.shape[1]
+    height = float(np.clip(0.22 * len(leaves), 1.5, 7))
+    with drawn(path, height=height + 0.9) as figure:
+        axes = figure.add_subplot()
+        _label_positions(axes, slices, title)
+        scale: Any = ScalarMappable(norm=Normalize(0, slices - 1 if prior is None else max(prior)), cmap=SCALE)
+        axes.imshow(
+            columns if prior is None else np.asarray(prior)[columns],
+            cmap=scale.cmap,
+            norm=scale.norm,
+            aspect="auto",
+            interpolation="nearest",
+            extent=(0.5, slices + 0.5, len(leaves), 0),
+        )
+        if columns.size <= MOST_CELLS:
+            values = range(slices) if prior is None else prior
+            _mark(axes, cells(leaves), [scale.to_rgba(value)[:3] for value in values], 72 * height / len(leaves))
+        _draw_scale(figure, axes, scale, prior)
+
+
+def _mark(axes: Any, nodes: Sequence[tuple[Order, int, int]], fills: Sequence[Any], points: float) -> None:
+    """Draw white lines between the cells, and their slices, where rows of `points` height have room."""
+    from matplotlib.collections import LineCollection
+
+    tall = [node for node in nodes if (node[2] - node[1]) * points >= THINNEST]
+    lines = [[(len(prefix) - 0.5, low), (len(prefix) + 0.5, low)] for prefix, low, _ in tall if low > 0]
+    axes.add_collection(LineCollection(lines, colors="white", linewidths=0.5))
+    widest = min(9.0, 72 * 0.45 * WIDTH / len(fills))
+    inks = [_readable_on(fill) for fill in fills]
+    for prefix, low, high in tall:
+        size = min(widest, 0.72 * (high - low) * points)
+        if size >= SMALLEST_LABEL:
+            style = {"ha": "center", "va": "center_baseline", "fontsize": size, "color": inks[prefix[-1]]}
+            axes.text(len(prefix), (low + high) / 2, str(prefix[-1]), **style)
+
+
+def _label_positions(axes: Any, slices: int, title: str) -> None:
+    """Write the positions 1 to L above the picture, and no frame."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.set_title(title, fontsize=10, color=INK)
+    axes.set_xlabel("position in the order (1: the top block, trained first)", color=INK, fontsize=8)
+    axes.xaxis.set_label_position("top")
+    axes.xaxis.tick_top()
+    if slices <= _EACH:
+        axes.set_xticks(range(1, slices + 1))
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=10))
+    axes.tick_params(length=0, colors=GREY)
+    axes.set_yticks([])
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+
+
+def _draw_scale(figure: Any, axes: Any, scale: Any, prior: Sequence[float] | None) -> None:
+    bar = figure.colorbar(scale, ax=axes, pad=0.01, aspect=30, shrink=0.7)
+    bar.set_label("slice" if prior is None else "probability that a deletion hits the slice")
+    bar.outline.set_visible(False)
+
+
+def _readable_on(colour: Any) -> str:
+    """Ink or white, whichever is read better on the colour."""
+    from matplotlib.colors import to_rgb
+
+    red, green, blue = to_rgb(colour)
+    return INK if 0.299 * red + 0.587 * green + 0.114 * blue > 0.5 else "white"

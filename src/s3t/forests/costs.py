@@ -34,42 +34,17 @@ class StageCosts:
         return len(self.by_depth)
 
     @classmethod
-    def arithmetic(
-        cls, *, slices: int, records: float, layers: int, layers_per_slice: float, epochs: int = 1, cached: bool
-    ) -> StageCosts:
-        """Passes through layers, forward and backward, a pass backward counted as one forward.
-
-        A stage of depth k passes k slices backward through the k blocks from its own to the top, and forward through
-        these, or through all layers where the trunk is not cached. Filling the cache is not counted.
-
-        >>> StageCosts.arithmetic(slices=2, records=10, layers=4, layers_per_slice=2, cached=True).by_depth
-        (40, 160)
-
-        Args:
-            layers_per_slice: of a block; a fraction where blocks of some depths are larger.
-            epochs: of every stage.
-            cached: whether the states at the border are kept over epochs.
-        """
-        return cls(
-            tuple(
-                epochs * depth * records * ((depth * layers_per_slice if cached else layers) + depth * layers_per_slice)
-                for depth in range(1, slices + 1)
-            )
-        )
-
-    @classmethod
     def declared(cls, slices: int, *, one_block: bool = False) -> StageCosts:
         """Costs of a run's stages from its number of slices and blocks alone, in no particular unit.
 
+        Counted are passes through layers, a pass backward as one forward. A stage of depth k passes k slices forward
+        and backward through the k topmost L-ths of the layers: below them the trunk is cached, and filling the cache is
+        not counted. With `one_block` every stage trains all layers, as SISA's do.
+
         >>> StageCosts.declared(3).by_depth, StageCosts.declared(3, one_block=True).by_depth
         ((2, 8, 18), (6, 12, 18))
-
-        Args:
-            one_block: every stage trains all layers, as SISA's do; else a stage of depth k the k topmost L-ths.
         """
-        if one_block:
-            return cls(tuple(2 * depth * slices for depth in range(1, slices + 1)))
-        return cls.arithmetic(slices=slices, records=1, layers=slices, layers_per_slice=1, cached=True)
+        return cls(tuple(2 * depth * (slices if one_block else depth) for depth in range(1, slices + 1)))
 
     def measured(self, seconds: Mapping[int, Sequence[float]]) -> StageCosts | None:
         """Costs in seconds; None if none is measured. Never for a choice of stages (see the module).
@@ -77,15 +52,23 @@ class StageCosts:
         >>> StageCosts((1.0, 4.0, 9.0)).measured({1: [2.0, 2.2, 9.0], 2: [8.0]}).by_depth
         (2.2, 8.0, 18.36)
 
-        Args:
-            seconds: measured times by depth. A depth costs their median; one without times costs its present cost times
-                the ratio of the medians' sum to their depths' present costs.
+        `seconds` are measured times by depth. A depth costs their median; one without times costs its present cost
+        times the ratio of the medians' sum to their depths' present costs.
         """
         known = {depth: median(times) for depth, times in seconds.items() if times}
         if not known:
             return None
         ratio = math.fsum(known.values()) / math.fsum(self.by_depth[depth - 1] for depth in known)
         return StageCosts(tuple(known.get(depth, ratio * cost) for depth, cost in enumerate(self.by_depth, start=1)))
+
+    def in_trainings(self, shards: int) -> StageCosts:
+        """The same in full trainings, each of which passes the records of all shards through all blocks once, as the
+        deepest stages of all shards do.
+
+        >>> StageCosts((1.0, 4.0)).in_trainings(5).by_depth
+        (0.05, 0.2)
+        """
+        return StageCosts(tuple(cost / (shards * self.by_depth[-1]) for cost in self.by_depth))
 
     def of(self, prefixes: Iterable[Order]) -> float:
         """Cost of training the stages of some prefixes.

@@ -1,5 +1,8 @@
 """Repair as needed: after a hit only the stages are trained that a main chain and a few short spares lack.
 
+A chain is the prefix of its deepest live stage; shorter prefixes are alive, too. Which chains there are follows from
+the slices that were hit, and when; never from what a record holds.
+
 The main chain serves. A spare begins with another slice, so it is alive where the main chain has lost its first, and
 then becomes the main chain. A slice is put where its loss costs least: the likelier it is to be hit, the deeper; and
 what is near the top of one chain is deep in the others, or not in them.
@@ -8,13 +11,69 @@ what is near the top of one chain is deep in the others, or not in them.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from s3t.errors import PlanningError
-from s3t.forests.chains import Chains, depth_of, depths_after_hit, leaves, prefixes_of
 from s3t.forests.costs import StageCosts
 from s3t.sequences import Order
+
+Chains: TypeAlias = tuple[Order, ...]
+"""Chains of which none is the beginning of another, the longest first; of equal length, the lesser slices first."""
+
+
+def leaves(prefixes: Iterable[Order]) -> Chains:
+    """The chains of a forest, from its live prefixes or some of them; empty ones do not count.
+
+    >>> leaves([(0,), (0, 1), (), (2,), (0, 1, 3)])
+    ((0, 1, 3), (2,))
+    """
+    longest: list[Order] = []
+    for prefix in sorted(set(prefixes), key=lambda chain: (-len(chain), chain)):
+        if prefix and not any(chain[: len(prefix)] == prefix for chain in longest):
+            longest.append(prefix)
+    return tuple(longest)
+
+
+def without(chains: Iterable[Order], index: int) -> Chains:
+    """The forest once a slice has lost a record: every chain ends above it.
+
+    >>> without([(0, 1, 3), (2, 1)], 1)
+    ((0,), (2,))
+    """
+    return leaves(chain[: chain.index(index)] if index in chain else chain for chain in chains)
+
+
+def prefixes_of(chains: Iterable[Order]) -> frozenset[Order]:
+    """Every live prefix, one a stage.
+
+    >>> sorted(prefixes_of([(0, 1), (2,)]))
+    [(0,), (0, 1), (2,)]
+    """
+    return frozenset(chain[:depth] for chain in chains for depth in range(1, len(chain) + 1))
+
+
+def depth_of(chains: Chains) -> int:
+    """Slices that serve: those of the longest chain.
+
+    >>> depth_of(((0, 1), (2,))), depth_of(())
+    (2, 0)
+    """
+    return len(chains[0]) if chains else 0
+
+
+def depths_after_hit(chains: Chains, slices: int) -> list[int]:
+    """Slices that serve once a slice has lost a record, for each of L slices.
+
+    >>> depths_after_hit(((0, 1), (2,)), 3)
+    [1, 1, 2]
+    """
+    depths = [0] * slices
+    for chain in chains:
+        ends = {index: place for place, index in enumerate(chain)}
+        depths = [max(depth, ends.get(index, len(chain))) for index, depth in enumerate(depths)]
+    return depths
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,9 +149,8 @@ class AsNeeded:
         >>> AsNeeded(depth=3).planned((), slices=4, chances=[0.4, 0.3, 0.2, 0.1])
         ((3, 2, 1), (2,))
 
-        Args:
-            alive: the shard's live chains, as `leaves` gives them.
-            chances: of each slice to be hit next, L; None if all are alike.
+        The chains that are `alive` are as `leaves` gives them. `chances` are those of each of L slices to be hit next;
+        None if all are alike.
         """
         likely = (0.0,) * slices if chances is None else chances
         kept = self.least_after_hit(slices)
@@ -171,9 +229,6 @@ def worth(alive: Chains, prefix: Order, chances: Sequence[float]) -> float:
     1.0
     >>> round(worth(((0, 1),), (2,), [1 / 3] * 3), 3)  # slice 0 is the next with a chance of a third
     0.333
-
-    Args:
-        chances: of each slice to be hit next, L, adding up to 1.
     """
     grown, slices = leaves((*alive, prefix)), len(chances)
     after = zip(chances, depths_after_hit(alive, slices), depths_after_hit(grown, slices), strict=True)
@@ -187,13 +242,8 @@ def by_worth(
 
     >>> by_worth(AsNeeded(depth=2), [((0, 1), (2,)), ()], StageCosts((1.0, 2.0, 3.0)), [[1 / 3] * 3] * 2)
     [(1, (0,)), (1, (0, 1)), (1, (2,))]
-
-    Args:
-        policy: of every shard.
-        chances: of each slice of each shard to be the shard's next that is hit; a row adds up to 1.
     """
-    grown = list(shards)
-    slices = costs.slices
+    grown, slices = list(shards), costs.slices
     likely = list(zip(shards, chances, strict=True))
     plans = [policy.planned(alive, slices=slices, chances=row) for alive, row in likely]
     left = [list(policy.missing(alive, slices=slices, chances=row)) for alive, row in likely]
@@ -215,3 +265,30 @@ def by_worth(
         if left[shard]:
             best[shard] = rate(shard)
     return order
+
+
+@dataclass(frozen=True, kw_only=True)
+class Growth:
+    """Repair as needed, of one run. From declared numbers and live stages alone, never from what records hold."""
+
+    policy: AsNeeded
+    costs: StageCosts
+    """By depth, of L depths; declared ones. Measured times would make the choice follow the records' lengths."""
+    chances: tuple[tuple[float, ...], ...]
+    """For each of m shards, the chance of each slice to be the shard's next that is hit; a row adds up to 1."""
+
+    def chains(self, shard: int, alive: Iterable[Order]) -> Chains:
+        """A shard's chains after a repair, the main one first; behind them others that are alive."""
+        there = leaves(alive)
+        planned = self.policy.planned(there, slices=self.costs.slices, chances=self.chances[shard])
+        others = (chain for chain in there if not any(chain == plan[: len(chain)] for plan in planned))
+        return (*planned, *others)
+
+    def may_begin(self, shard: int, alive: Iterable[Order], prefix: Order) -> bool:
+        """True if a missing stage of a shard with these live prefixes may be trained now."""
+        chances = self.chances[shard]
+        return self.policy.may_begin(leaves(alive), prefix, slices=self.costs.slices, chances=chances)
+
+    def missing(self, alive: Sequence[Iterable[Order]]) -> list[tuple[int, Order]]:
+        """The shard and prefix of each stage that a repair trains, the most worth for its cost first."""
+        return by_worth(self.policy, [leaves(prefixes) for prefixes in alive], self.costs, self.chances)

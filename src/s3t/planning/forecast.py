@@ -1,52 +1,52 @@
-"""Deletions that a system survives from its present state, simulated."""
+"""What lies ahead of a run, simulated: deletions that it survives from its present state, and what more orders add."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from functools import cache
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, Field, PlainSerializer
 
-from s3t.planning.first_hits import chunk, fall_times
-from s3t.planning.rounding import rounded
+from s3t.planning.simulation import Floats, chunk, fall_times, retention
 from s3t.sequences import Order
 
-Floats = NDArray[np.float64]
-Spread: TypeAlias = tuple[float, float]
+Number: TypeAlias = Annotated[float, PlainSerializer(lambda value: float(f"{value:.4g}"), when_used="json")]
+"""Simulated to no more digits."""
+Spread: TypeAlias = tuple[Number, Number]
 """Numbers of deletions between which eight histories of ten lie."""
 
 _TRIALS, _LEAST_TRIALS, _STEPS = 20_000, 500, 20_000_000
 """Most and fewest simulated histories; slices of prefixes that all histories together go through."""
+AFTER = (1, 2, 4, 8, 16)
+"""Deletions in a shard."""
+_GAIN_TRIALS = 20_000
+_NO_GAIN = 1e-6
+"""Slices; less is rounding."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Forecast:
+class Forecast(BaseModel, frozen=True):
     """Expected numbers of deletions of single records from now on, without repair, simulated. None: it never comes to
     that, or no shard is alive."""
 
-    next_shard_dies: float | None
+    next_shard_dies: Number | None
     """Expected deletions until one more shard has no live prefix."""
-    all_shards_die: float | None
+    all_shards_die: Number | None
     """Expected deletions until no shard can answer."""
-    depth_falls_below: Mapping[int, float | None]
+    depth_falls_below: Mapping[int, Number | None]
     """Expected deletions until the first live shard has fewer than k slices, for k from 2 to their least depth now."""
     living_shards: int
     """Shards that have a live prefix now."""
     next_shard_dies_between: Spread | None = None
     """10th and 90th percentile of `next_shard_dies` over the histories; None where that is None. Others alike."""
     all_shards_die_between: Spread | None = None
-    depth_falls_below_between: Mapping[int, Spread | None] = field(default_factory=dict)
+    depth_falls_below_between: Mapping[int, Spread | None] = {}
 
     def to_json(self) -> dict[str, Any]:
         """The forecast in the document of `s3t status --json`."""
-        by_depth = {
-            name: {str(depth): value for depth, value in values.items()}
-            for name, values in vars(self).items()
-            if isinstance(values, Mapping)
-        }
-        return dict(rounded(vars(self) | by_depth, digits=4))  # simulated to no more
+        return self.model_dump(mode="json")
 
 
 def forecast(live: Sequence[Sequence[Order]], weights: Floats, records: NDArray[np.int64]) -> Forecast:
@@ -56,10 +56,9 @@ def forecast(live: Sequence[Sequence[Order]], weights: Floats, records: NDArray[
     >>> ahead.next_shard_dies, ahead.depth_falls_below
     (2.0, {2: 1.0})
 
-    Args:
-        live: for each shard, the live prefix of every order, empty ones included or not; a shard without any is dead.
-        weights: probability of each slice to be hit by the next deletion, m x L, up to a common factor.
-        records: in each slice, m x L; positive where the weight is.
+    `live` has for each shard the live prefix of every order, empty ones included or not; a shard without any is dead.
+    `weights`, m x L, are the probabilities of each slice to be hit by the next deletion, up to a common factor;
+    `records` those in each slice, positive where the weight is.
     """
     shards = {shard: sorted({prefix for prefix in prefixes if prefix}) for shard, prefixes in enumerate(live)}
     shards = {shard: prefixes for shard, prefixes in shards.items() if prefixes}
@@ -67,36 +66,30 @@ def forecast(live: Sequence[Sequence[Order]], weights: Floats, records: NDArray[
         return Forecast(next_shard_dies=None, all_shards_die=None, depth_falls_below={}, living_shards=0)
     common = min(max(len(prefix) for prefix in prefixes) for prefixes in shards.values())
     last, *firsts = _simulated(shards, weights / weights.sum(), records, common)
+    below = dict(enumerate(firsts[1:], start=2))
     return Forecast(
-        next_shard_dies=firsts[0].mean,
-        all_shards_die=last.mean,
-        depth_falls_below={depth: firsts[depth - 1].mean for depth in range(2, common + 1)},
+        next_shard_dies=firsts[0][0],
+        all_shards_die=last[0],
+        depth_falls_below={depth: mean for depth, (mean, _) in below.items()},
         living_shards=len(shards),
-        next_shard_dies_between=firsts[0].between,
-        all_shards_die_between=last.between,
-        depth_falls_below_between={depth: firsts[depth - 1].between for depth in range(2, common + 1)},
+        next_shard_dies_between=firsts[0][1],
+        all_shards_die_between=last[1],
+        depth_falls_below_between={depth: between for depth, (_, between) in below.items()},
     )
 
 
-class _Deletions(NamedTuple):
-    """Deletions until something comes to pass, over all histories."""
-
-    mean: float | None
-    between: Spread | None
-
-    @classmethod
-    def of(cls, means: Floats, draws: Floats) -> _Deletions:
-        """Mean and percentiles from each history's expected number (N) and a number drawn for it (N)."""
-        mean = float(means.sum() / len(means))
-        if not np.isfinite(mean):
-            return cls(None, None)
-        low, high = np.quantile(draws, (0.1, 0.9))
-        return cls(mean, (float(low), float(high)))
+def _measured(means: Floats, draws: Floats) -> tuple[float | None, Spread | None]:
+    """Mean and percentiles from each history's expected number (N) and a number drawn for it (N)."""
+    mean = float(means.sum() / len(means))
+    if not np.isfinite(mean):
+        return None, None
+    low, high = np.quantile(draws, (0.1, 0.9))
+    return mean, (float(low), float(high))
 
 
 def _simulated(
     shards: Mapping[int, Sequence[Order]], chances: Floats, records: NDArray[np.int64], common: int
-) -> list[_Deletions]:
+) -> list[tuple[float | None, Spread | None]]:
     """Deletions until the last shard dies, and until the first one falls below each depth from 1 to `common`."""
     generator, noise = np.random.default_rng(0), np.random.default_rng(1)
     steps = sum(len(prefix) for prefixes in shards.values() for prefix in prefixes)
@@ -116,7 +109,7 @@ def _simulated(
             part = slice(start, start + len(clocks))
             means[row, part], deviation = _deleted_by(times, clocks, chances, records)
             draws[row, part] = np.rint(means[row, part] + deviation * noise.standard_normal(len(clocks))).clip(1)
-    return [_Deletions.of(*each) for each in zip(means, draws, strict=True)]
+    return [_measured(*each) for each in zip(means, draws, strict=True)]
 
 
 def _deleted_by(
@@ -135,3 +128,57 @@ def _deleted_by(
     rung = (others * -np.expm1(-rates * since)).sum(axis=(1, 2))
     hit = (clocks <= times[:, None, None]).sum(axis=(1, 2))
     return hit + rung, np.sqrt((others * late * (1 - late)).sum(axis=(1, 2)))
+
+
+class Gain(BaseModel, frozen=True):
+    """The expected depth of a shard, mean over the shards, under the current orders and with new ones added.
+
+    Shards count as fully trained: `repair` restores what deletions have cost, with the current orders alone.
+    """
+
+    deletions: tuple[int, ...]
+    """Numbers of deletions in the shard."""
+    before: tuple[float, ...] = Field(serialization_alias="expected_depth_before")
+    """Expected depth in slices, for each number of deletions."""
+    after: tuple[float, ...] = Field(serialization_alias="expected_depth_after")
+
+    @property
+    def is_none(self) -> bool:
+        """True if the new orders add no survival at all."""
+        return all(new - old < _NO_GAIN for old, new in zip(self.before, self.after, strict=True))
+
+    def to_json(self) -> dict[str, Any]:
+        """The gain in the document of `s3t extend --json`."""
+        return self.model_dump(mode="json", by_alias=True)
+
+
+def gain(
+    old: Sequence[Sequence[Order]],
+    new: Sequence[Sequence[Order]],
+    *,
+    priors: Sequence[Sequence[float] | None] | None = None,
+    deletions: Sequence[int] = AFTER,
+) -> Gain:
+    """Compare the orders of all shards before and after orders are added.
+
+    With all three rotations of three slices every surviving set of slices has an order already:
+
+    >>> rotations = [(0, 1, 2), (1, 2, 0), (2, 0, 1)]
+    >>> found = gain([rotations], [[*rotations, (0, 2, 1)]])
+    >>> found.is_none, [round(depth, 1) for depth in found.after[:2]]
+    (True, [2.0, 1.3])
+
+    `priors` has for each shard the probabilities of its slices; None: uniform.
+    """
+
+    @cache  # most shards have the same orders
+    def depths(orders: tuple[Order, ...], prior: tuple[float, ...] | None) -> Floats:
+        # All on the same simulated histories, so that no gain is due to chance.
+        return np.asarray(retention(orders, deletions, prior=prior, trials=_GAIN_TRIALS)[:, 1:].sum(axis=1))
+
+    declared = [None if prior is None else tuple(prior) for prior in priors or [None] * len(old)]
+    before, after = (
+        np.mean([depths(tuple(orders), prior) for orders, prior in zip(shards, declared, strict=True)], axis=0)
+        for shards in (old, new)
+    )
+    return Gain(deletions=tuple(deletions), before=tuple(before.tolist()), after=tuple(after.tolist()))

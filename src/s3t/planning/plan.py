@@ -1,285 +1,365 @@
-"""Plan of shards, slices and sequences from expected deletions a month and an accepted depth or cost.
+"""Plan of a system from expected deletions: shards, slices, and fixed orders or chains that are repaired as needed.
 
-A member that is k slices deep was trained on k / (m L) of all records. The accepted depth is the smallest such share. A
-shard that has less is repaired at once, and then only what it lacks is trained. During a repair the shard answers worse
-than accepted, or not at all. So the best plan is the one with the fewest repairs that the bill allows. More shards are
-hit less often each, but have less depth to lose. More slices and sequences lose less, but cost more training.
+A member that is k slices deep was trained on k / (m L) of all records. During a repair its shard answers worse than was
+accepted, or not at all. So the best system is the one with the fewest repairs that the limits allow; of equals the
+cheapest. Costs are in full trainings, all records once through all blocks.
 
-The cost model: stage k of a sequence trains on k slices, and sequences share the stages of a common prefix. Costs are
-in full trainings, once through the slices of all shards. (A stage trains one block alone: counted in records times
-layers, as the paper does, it is about an L-th of that.)
+*Fixed orders* are repaired where fewer slices than accepted are left. More shards are hit less often each, but have
+less depth to lose. More slices and orders lose less, but cost more training. Systems on a grid are compared by one
+simulation for each L, B and accepted depth; numbers of repairs have errors of a few percent.
+
+*Chains* are repaired after every deletion, at a cost that is exact. More spares, longer ones and a deeper main chain
+each cost more, and to keep k slices after any one deletion takes a spare of k, and no second one where k is at most
+L / 2. So for given shards and slices the cheapest chains that serve a level are known.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from pydantic import BaseModel, Field, computed_field, model_validator
 
-from s3t.errors import PlanningError
-from s3t.planning.bound import paper_bound
-from s3t.planning.deletions import Deletions
-from s3t.planning.repairs import Policy, RepairedSimulation, expected_after, simulate_repairs, stage_count
-from s3t.sequences import Order, Setting, select
+from s3t.forests import AsNeeded, StageCosts
+from s3t.planning.bounds import cost_of_a_hit, first_failure, least_after_deletion, least_cost, paper_bound
+from s3t.planning.simulation import Deletions, FixedOrders, Floats, Life, Shown, simulate_repairs
+from s3t.sequences import Setting, select
 
 SHARDS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 25, 32, 40, 50, 64, 80, 100)
 SLICES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)
 BUDGETS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
-_MAX_SHARDS, _MAX_SLICES, _MAX_DELETIONS = 100, 32, 1_000_000_000
-_MAX_BUDGET, _MAX_LAYERS = 1_000_000_000, 10_000
-ASSUMED_LAYERS = 12
-"""Layers of an undeclared model, such as BERT's and ViT's base size."""
-_TRIALS = 400
-_MOMENTS = 24
+DAYS_A_MONTH = 365.25 / 12
+_SHARE = 0.1
+_TRIALS, _MOMENTS = 400, 24
+_MOST_DELETIONS = 1_000_000_000
 
-Floats = NDArray[np.float64]
+Positive = Annotated[float, Field(gt=0, le=1e9)]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Demand:
-    """Demands on a system."""
+class Demand(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
+    """Deletions that come, what a system shall serve with meanwhile, and what it may cost."""
 
-    deletions_per_month: float
+    deletions_per_month: Positive
     """Requests that each hit one slice once: for a record, or for a person, whose records all lie in one slice."""
-    months: float
-    """Months to plan for."""
-    share: float
-    """Smallest acceptable depth, as the share of all records that a member has learnt from, above 0 and up to 1."""
-    budget: float
+    months: Positive = 12
+    shards: int | None = Field(default=None, ge=1, le=100_000)
+    """m; None: one of the grid."""
+    slices: int | None = Field(default=None, ge=1, le=256)
+    """L; None: one of the grid."""
+    share: float | None = Field(default=None, gt=0, le=1)
+    """Smallest acceptable depth, as the share of all records that a member has learnt from; of fixed orders 0.1 if
+    absent."""
+    mean_depth: Positive | None = None
+    """Slices that a shard serves with after its repairs, at least. This, or the next, asks for chains."""
+    depth_after_deletion: int = Field(default=0, ge=0)
+    """Slices that a shard serves with right after any one deletion, at least. 1: no shard is ever dead."""
+    budget: Positive | None = None
     """Largest cost of training and repairs over those months, in full trainings."""
-    max_shards: int = 20
-    """M, at most; up to 100."""
-    max_slices: int = 12
-    """L, at most; up to 32."""
-    max_sequences: int = 12
-    """B, at most; up to L."""
-    layers: int = ASSUMED_LAYERS
-    """Layers of the model. Every slice has layers of its own, so L times the layers of a slice are at most as many."""
-    layers_per_slice: int | None = None
-    """Layers that a slice's block trains; None: as many as there is room for, at least one."""
+    hours_a_day: Positive | None = None
+    """Most hours of repairs a day, in the mean."""
+    training_hours: Positive | None = None
+    stage_seconds: tuple[Annotated[float, Field(ge=1e-6, le=1e9)], ...] | None = None
+    """Measured times of stages of each depth, 1 to L; None: they cost by arithmetic."""
+    max_shards: int = Field(default=20, ge=1, le=100)
+    max_slices: int = Field(default=12, ge=1, le=32)
+    max_sequences: int = Field(default=12, ge=1, le=32)
+    layers: int = Field(default=12, ge=1, le=10_000)
+    """Layers of the model. Every slice has layers of its own, so L times the layers of a slice are at most as many. An
+    undeclared model has as many as BERT's and ViT's base size."""
+    layers_per_slice: int | None = Field(default=None, ge=1)
+    """None: as many as there is room for, at least one."""
 
-    def __post_init__(self) -> None:
-        positive = ("deletions_per_month", "months", "share", "budget")
-        problems = [
-            f"{name.replace('_', ' ')} is {value}, not a finite number above 0"
-            for name in positive
-            if not (math.isfinite(value := getattr(self, name)) and value > 0)
-        ]
-        total = self.deletions_per_month * self.months
-        if not problems and total > _MAX_DELETIONS:
-            problems.append(f"{total:.3g} deletions in all: at most {_MAX_DELETIONS:,} can be planned")
-        if self.share > 1:
-            problems.append(f"share is {self.share}, a share of all records: give at most 1")
-        limits = (("max_shards", _MAX_SHARDS), ("max_slices", _MAX_SLICES), ("max_sequences", _MAX_SLICES))
-        problems += [
-            f"{name.replace('_', ' ')} is {getattr(self, name)}, not between 1 and {most}"
-            for name, most in limits
-            if not 1 <= getattr(self, name) <= most
-        ]
-        if not problems and self.budget > _MAX_BUDGET:
-            problems.append(f"budget is {self.budget:.3g}: at most {_MAX_BUDGET:,} full trainings can be planned")
-        if not 1 <= self.layers <= _MAX_LAYERS:
-            problems.append(f"layers is {self.layers}, not between 1 and {_MAX_LAYERS:,}")
-        if self.layers_per_slice is not None and not 1 <= self.layers_per_slice <= max(1, self.layers):
-            problems.append(f"layers per slice is {self.layers_per_slice}, not between 1 and the model's {self.layers}")
+    @model_validator(mode="after")
+    def _fits(self) -> Demand:
+        problems = []
+        if self.deletions_per_month * self.months > _MOST_DELETIONS:
+            problems.append(f"more than {_MOST_DELETIONS:,} deletions in all: lower their rate, or the months")
+        if (self.layers_per_slice or 1) > self.layers:
+            problems.append(f"{self.layers_per_slice} layers a slice: the model has {self.layers}")
+        elif self.slices is not None and self.slices > self.layers // (self.layers_per_slice or 1):
+            most = self.layers // (self.layers_per_slice or 1)
+            problems.append(f"{self.slices} slices: the model's layers have room for 1 to {most}; see --layers")
+        if self.stage_seconds is not None and len(self.stage_seconds) != self.slices:
+            problems.append(
+                f"{len(self.stage_seconds)} stage seconds for {self.slices} slices: give one a depth, 1 to L"
+            )
+        if self.stage_seconds is not None and self.training_hours is not None:
+            problems.append("stage seconds and training hours both say how long training takes; leave one out")
+        if self.hours_a_day is not None and self.stage_seconds is None and self.training_hours is None:
+            problems.append("hours a day: how long training takes is not known; give stage seconds or training hours")
+        if not self.has_chains and self.budget is None and self.hours_a_day is None:
+            problems.append(
+                "give --budget or --hours-a-day, or a level of service: --mean-depth or --depth-after-deletion"
+            )
+        if self.shards is not None and self._share * self.shards > 1:
+            each = f"each of {self.shards} shards has {1 / self.shards:.3g}"
+            problems.append(f"share {self._share:g}: {each} of all records")
+        if self.has_chains:
+            problems += self._problems_of_chains()
         if problems:
-            raise PlanningError("the plan asked for", problems)
+            raise ValueError("\n".join(problems))
+        return self
+
+    def _problems_of_chains(self) -> Iterator[str]:
+        if self.shards is None or self.slices is None:
+            yield "a level of service is planned for given shards and slices: give --shards and --slices"
+        elif self.mean_depth is not None and self.mean_depth > self.slices:
+            yield f"mean depth {self.mean_depth:g}: a shard has {self.slices} slices; ask for at most {self.slices}"
+        elif self.depth_after_deletion > self.slices // 2:
+            yield (
+                f"depth {self.depth_after_deletion} after a deletion: a main chain and a spare of {self.slices} slices "
+                f"keep {self.slices // 2} after any one deletion; ask for at most that, or take "
+                f"{2 * self.depth_after_deletion} slices"
+            )
+
+    @property
+    def has_chains(self) -> bool:
+        """True if a level of service is asked for, which chains that are repaired as needed meet."""
+        return self.mean_depth is not None or self.depth_after_deletion > 0
 
     @property
     def deletions(self) -> int:
         """Expected deletions over all months."""
         return math.ceil(self.deletions_per_month * self.months)
 
+    def least_depth(self, shards: int, slices: int) -> int:
+        """Slices that a shard serves with after its repairs, at least; a dead one is repaired in any case."""
+        asked = max(math.ceil(self.mean_depth or 0), self.depth_after_deletion)
+        return max(1, asked, math.ceil(self._share * shards * slices - 1e-9))
+
     @property
-    def most_slices(self) -> int:
-        """L, at most, of what was asked for and the model has layers for."""
-        return min(self.max_slices, self.layers // (self.layers_per_slice or 1))
+    def _share(self) -> float:
+        return self.share or (0.0 if self.has_chains else _SHARE)
 
-    def layers_of(self, slices: int) -> int:
-        """Layers of each slice where a shard has `slices`."""
-        return self.layers_per_slice or self.layers // slices
+    def costs(self, slices: int) -> StageCosts:
+        """Costs of stages, in a unit of their own."""
+        return StageCosts.declared(slices) if self.stage_seconds is None else StageCosts(self.stage_seconds)
+
+    def hours(self, shards: int) -> float | None:
+        """Hours of a full training, if they are known."""
+        return self.training_hours if self.stage_seconds is None else shards * self.stage_seconds[-1] / 3600
+
+    def allows(self, system: System) -> bool:
+        """True if a system stays within the limits of cost and time."""
+        return (self.budget is None or system.cost <= self.budget) and (
+            self.hours_a_day is None or (system.hours_a_day or 0) <= self.hours_a_day
+        )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Candidate:
-    """A system, and what it is expected to cost and to serve."""
+class System(BaseModel, frozen=True):
+    """A system, and what it is expected to cost and to serve. Costs are in full trainings."""
 
     shards: int
     slices: int
-    budget: int
-    """Sequences a shard."""
-    selector: str
+    budget: int | None
+    """Orders a shard; None: it has chains."""
+    selector: str | None
+    """Of the orders."""
+    repair: Mapping[str, Any]
+    """The recipe's `deletion.repair`."""
     depth: int
-    """Slices under which a shard is repaired."""
-    training: float
-    """Full trainings for the first training."""
-    repairs: float
+    """Slices that a shard serves with after its repairs, at least: those of its main chain, or under which a shard with
+    orders is repaired."""
+    depth_after_deletion: int
+    """Slices that a shard serves with right after any one deletion, at least. 0: it may be silent until it is
+    repaired."""
+    mean_depth: Shown
+    """Slices that serve after repairs, averaged over shards and months."""
+    training: Shown
+    """Cost of the first training."""
+    repairs: Shown
     """Expected repairs of a shard, all shards and months together."""
-    repair_cost: float
-    """Cost of the repairs, in full trainings."""
-    mean_depth: float
-    """Slices that serve, averaged over shards and months."""
+    repair_cost: Shown
+    """Expected cost of all repairs."""
+    hours_a_day: Shown | None
+    """Hours of repairs a day, in the mean; None where times are not known."""
     stages: int
     """Artifacts that are stored."""
-    deletion_rate: float
+    deletion_rate: Shown
     """Deletions until every shard would be dead without repair (paper, Lemma 1)."""
-    first_failure: float
+    first_failure: Shown
     """Deletions until the first shard would be."""
 
+    @computed_field  # type: ignore[prop-decorator]
     @property
-    def cost(self) -> float:
-        """Training and repairs, in full trainings."""
+    def cost(self) -> Shown:
+        """Training and repairs."""
         return self.training + self.repair_cost
 
+    @computed_field  # type: ignore[prop-decorator]
     @property
-    def shape(self) -> tuple[int, int, int]:
-        """M, L and B."""
-        return self.shards, self.slices, self.budget
-
-    @property
-    def data_share(self) -> float:
+    def data_share(self) -> Shown:
         """Share of all records that a member has learnt from, in the mean."""
         return self.mean_depth / (self.shards * self.slices)
 
+    @computed_field  # type: ignore[prop-decorator]
     @property
-    def cost_of_a_repair(self) -> float:
-        """Mean cost of a repair, in full trainings; 0 where none is expected."""
+    def cost_of_a_repair(self) -> Shown:
+        """Mean cost of a repair; 0 where none is expected."""
         return self.repair_cost / self.repairs if self.repairs else 0.0
 
-    @property
-    def is_silent_below(self) -> bool:
-        """True if a shard does not answer from the deletion until its repair ends."""
-        return self.depth == 1
 
-    def to_json(self) -> dict[str, Any]:
-        """The candidate's fields, its `cost` and `data_share`, and the cost and silence of a repair."""
-        return dict(vars(self)) | {
-            "cost": self.cost,
-            "data_share": self.data_share,
-            "cost_of_a_repair": self.cost_of_a_repair,
-            "silent_until_repaired": self.is_silent_below,
-        }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """A proposed system, and its alternatives."""
+class Plan(BaseModel, frozen=True):
+    """The answer of `s3t plan`: a proposed system, and its alternatives."""
 
     demand: Demand
-    proposal: Candidate | None
-    """The system within the budget with the fewest repairs; None if no system is."""
-    cheapest: Candidate
-    """The one that costs least."""
-    frontier: tuple[Candidate, ...]
-    """Systems than which none is both cheaper and repaired less, by cost."""
-
-    def to_json(self) -> dict[str, Any]:
-        """The document of `s3t plan --json`."""
-        return {
-            "demand": dict(vars(self.demand)) | {"deletions": self.demand.deletions},
-            "proposal": None if self.proposal is None else self.proposal.to_json(),
-            "layers_per_slice": None if self.proposal is None else self.demand.layers_of(self.proposal.slices),
-            "cheapest": self.cheapest.to_json(),
-            "frontier": [candidate.to_json() for candidate in self.frontier],
-        }
+    deletions: int
+    """Expected deletions over all months."""
+    proposal: System | None
+    """The system within the limits with the fewest repairs, of equals the cheapest; None if no system is."""
+    cheapest: System
+    """The one that serves what is asked for at least cost."""
+    frontier: tuple[System, ...]
+    """Systems by cost: of orders those than which none is both cheaper and repaired less, of chains one a depth."""
+    bound: Shown | None
+    """Least cost of repairs at the proposal's mean depth, whatever is trained and dead shards allowed."""
+    recipe: Mapping[str, Mapping[str, Any]]
+    """Fields of the proposal's recipe."""
 
 
 def plan(demand: Demand, *, seed: int = 0) -> Plan:
-    """Propose m, L and B.
-
-    All systems on a grid are compared with spaced rotations and uniform deletions, by one simulation for each L, B and
-    accepted depth. Numbers of repairs have errors of a few percent. The proposal is judged again with the orders of
-    `survival`, and has them if that is better.
-    """
-    shards = [count for count in SHARDS if count <= demand.max_shards]
-    candidates = [
-        candidate
-        for slices in SLICES
-        if slices <= demand.most_slices
-        for budget in BUDGETS
-        if budget <= min(slices, demand.max_sequences)
-        for candidate in _judged(demand, slices, budget, "cyclic", shards, seed)
-    ]
-    cheapest = min(candidates, key=lambda candidate: (candidate.cost, candidate.repairs))
-    affordable = [candidate for candidate in candidates if candidate.cost <= demand.budget]
-    best = min(affordable, key=lambda candidate: (candidate.repairs, candidate.cost), default=None)
+    """Propose a system. A proposal of fixed orders has those of `survival` if they are better than spaced rotations."""
+    systems = list(_with_chains(demand) if demand.has_chains else _with_orders(demand, seed))
+    systems.sort(key=lambda system: (system.cost, system.repairs))
+    frontier: list[System] = []
+    for system in systems:
+        if not frontier or (-system.repairs, system.depth) > (-frontier[-1].repairs, frontier[-1].depth):
+            frontier.append(system)
+    serving = [system for system in systems if system.depth >= demand.least_depth(system.shards, system.slices)]
+    allowed = filter(demand.allows, serving)
+    best = min(allowed, key=lambda system: (system.repairs, system.cost), default=None)
+    bound, recipe = None, {}
     if best is not None:
-        (again,) = _judged(demand, best.slices, best.budget, "survival", [best.shards], seed)
-        if again.cost <= demand.budget and again.repairs <= best.repairs:
-            best = again
-    return Plan(demand=demand, proposal=best, cheapest=cheapest, frontier=_frontier(candidates))
+        if best.budget is not None:
+            (again,) = _judged(demand, best.slices, best.budget, "survival", [best.shards], seed)
+            best = again if demand.allows(again) and again.repairs <= best.repairs else best
+        costs = demand.costs(best.slices).in_trainings(best.shards)
+        bound = demand.deletions * least_cost(costs, best.mean_depth)
+        recipe = _recipe(best, demand.layers_per_slice or demand.layers // best.slices)
+    return Plan(
+        demand=demand,
+        deletions=demand.deletions,
+        proposal=best,
+        cheapest=serving[0],
+        frontier=tuple(frontier),
+        bound=bound,
+        recipe=recipe,
+    )
 
 
-def _frontier(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
-    frontier: list[Candidate] = []
-    for candidate in sorted(candidates, key=lambda candidate: (candidate.cost, candidate.repairs)):
-        if not frontier or candidate.repairs < frontier[-1].repairs:
-            frontier.append(candidate)
-    return tuple(frontier)
+def _recipe(system: System, layers_per_slice: int) -> dict[str, Mapping[str, Any]]:
+    sequences = {"budget": system.budget, "selector": system.selector}
+    return {
+        "partition": {"shards": system.shards, "slices": system.slices},
+        **({} if system.budget is None else {"sequences": sequences}),
+        "adapter": {"layers_per_slice": layers_per_slice},
+        "deletion": {"repair": system.repair},
+    }
 
 
-def _judged(
-    demand: Demand, slices: int, budget: int, selector: str, shards: Sequence[int], seed: int
-) -> list[Candidate]:
+def _with_chains(demand: Demand) -> Iterator[System]:
+    """The cheapest chains of each depth that keep what is asked for after a deletion."""
+    shards, slices, after = demand.shards or 1, demand.slices or 1, demand.depth_after_deletion
+    costs = demand.costs(slices).in_trainings(shards)
+    for depth in range(max(after, 1), slices + 1):
+        policy = AsNeeded.keeping(mean_depth=depth, after_deletion=after)
+        stages = [*range(1, depth + 1), *list(range(1, policy.spare_depth + 1)) * policy.spares]
+        yield _system(
+            demand,
+            shards,
+            slices,
+            budget=None,
+            selector=None,
+            repair={"policy": "as-needed", **vars(policy)},
+            depth=depth,
+            depth_after_deletion=policy.least_after_hit(slices),
+            mean_depth=depth,
+            training=shards * math.fsum(costs.by_depth[stage - 1] for stage in stages),
+            repairs=demand.deletions,
+            repair_cost=demand.deletions * cost_of_a_hit(policy, costs),
+            stages=shards * len(stages),
+            tops=1 + policy.spares,
+        )
+
+
+def _with_orders(demand: Demand, seed: int) -> Iterator[System]:
+    most = min(demand.max_slices, demand.layers // (demand.layers_per_slice or 1))
+    shards = [count for count in SHARDS if count <= demand.max_shards] if demand.shards is None else [demand.shards]
+    for slices in [count for count in SLICES if count <= most] if demand.slices is None else [demand.slices]:
+        for budget in BUDGETS:
+            if budget <= min(slices, demand.max_sequences):
+                yield from _judged(demand, slices, budget, "cyclic", shards, seed)
+
+
+def _judged(demand: Demand, slices: int, budget: int, selector: str, shards: list[int], seed: int) -> Iterator[System]:
     """The system for each number of shards with which a full depth is enough.
 
     Shards are alike and hit at random, so one of them is simulated, and the deletions that it gets of all are binomial.
     """
     orders = select(selector, Setting(slices=slices, budget=budget))
-    over = min(demand.deletions, 40 * slices + 40)
-    lives: dict[int, RepairedSimulation] = {}
-    candidates = []
+    stages = len({order[:depth] for order in orders for depth in range(1, slices + 1)})
+    moments = np.unique(np.linspace(1, demand.deletions, _MOMENTS).astype(np.int64)).tolist()
+    costs, over = demand.costs(slices).in_trainings(1), min(demand.deletions, 40 * slices + 40)
+    lives: dict[int, tuple[Life, int]] = {}
     for count in shards:
-        accepted = max(1, math.ceil(demand.share * count * slices - 1e-9))  # a dead shard is repaired in any case
+        accepted = demand.least_depth(count, slices)
         if accepted > slices:
             continue
         if accepted not in lives:
-            policy = Policy(below=accepted)
-            lives[accepted] = simulate_repairs(
-                [orders], Deletions.uniform(1, slices), over=over, policy=policy, trials=_TRIALS, seed=seed
-            )
-        candidates.append(_candidate(demand, count, orders, selector, accepted, lives[accepted]))
-    return candidates
+            policy, uniform = FixedOrders(orders=[orders], below=accepted), Deletions.uniform(1, slices)
+            life = simulate_repairs(policy, uniform, costs=costs, over=over, trials=_TRIALS, seed=seed)
+            lives[accepted] = life, least_after_deletion(orders, accepted)
+        life, least = lives[accepted]
+        depth_after = life.depth_counts @ np.arange(slices + 1) / _TRIALS
+        depths = [expected_after(depth_after, when, count, grows=False) for when in moments]
+        yield _system(
+            demand,
+            count,
+            slices,
+            budget=budget,
+            selector=selector,
+            repair={"below-depth": accepted},
+            depth=accepted,
+            depth_after_deletion=least,
+            mean_depth=float(np.mean(depths)),
+            # A shard's full training is 1/m of all; and there are m of them.
+            training=life.training,
+            repairs=count * expected_after(life.repairs_after, demand.deletions, count),
+            repair_cost=expected_after(life.cost_after, demand.deletions, count),
+            stages=count * stages,
+            tops=len({order[0] for order in orders}),
+        )
 
 
-def _candidate(
-    demand: Demand, shards: int, orders: tuple[Order, ...], selector: str, accepted: int, life: RepairedSimulation
-) -> Candidate:
-    slices = len(orders[0])
-    depth_after = life.depth_counts @ np.arange(slices + 1) / _TRIALS
-    moments = np.unique(np.linspace(1, demand.deletions, _MOMENTS).astype(np.int64))
-    tops = len({order[0] for order in orders})
-    return Candidate(
+def _system(demand: Demand, shards: int, slices: int, *, repair_cost: float, tops: int, **others: Any) -> System:
+    hours = demand.hours(shards)
+    return System(
         shards=shards,
         slices=slices,
-        budget=len(orders),
-        selector=selector,
-        depth=accepted,
-        training=life.training_cost,
-        repairs=shards * expected_after(life.repairs_after, demand.deletions, shards),
-        # A shard's full training is 1/m of all; and there are m of them.
-        repair_cost=expected_after(life.cost_after, demand.deletions, shards),
-        mean_depth=float(
-            np.mean([expected_after(depth_after, int(moment), shards, grows=False) for moment in moments])
-        ),
-        stages=shards * stage_count(orders),
+        repair_cost=repair_cost,
+        hours_a_day=None if hours is None else repair_cost * hours / (demand.months * DAYS_A_MONTH),
         deletion_rate=paper_bound(shards, slices, tops),
-        first_failure=_first_failure(shards, slices, tops),
+        first_failure=first_failure(shards, slices, tops),
+        **others,
     )
 
 
-def _first_failure(shards: int, slices: int, tops: int) -> float:
-    """Expected deletions, uniform, until some shard has lost all its top slices.
+def expected_after(after: Floats, deletions: int, shards: int, *, grows: bool = True) -> float:
+    """Expected value of a shard's quantity after `deletions` deletions in the system, which hit m shards at random.
 
-    If deletions come at rate 1, slices are hit independently: the chance that no shard has is (1 - x^tops)^shards,
-    with x the chance that one slice is.
+    `after`, R + 1, is the quantity after r deletions in the shard. If it `grows`, then beyond R, too, as over the
+    second half of R; else it stays.
     """
-    from scipy.integrate import quad
+    from scipy.stats import binom
 
-    powers = np.arange(tops)
-    value, _ = quad(lambda x: (1 - x**tops) ** (shards - 1) * (x**powers).sum(), 0, 1)
-    return float(shards * slices * value)
+    last = len(after) - 1
+    slope = (after[last] - after[last // 2]) / (last - last // 2) if grows and last > 1 else 0.0
+    low, high = (int(value) for value in binom.interval(1 - 1e-12, deletions, 1 / shards))
+    if low > last:  # all beyond: a straight line, whose mean is its value at the mean
+        return float(after[last] + slope * (deletions / shards - last))
+    counts = np.arange(low, high + 1)
+    chances = binom.pmf(counts, deletions, 1 / shards)
+    values = after[np.minimum(counts, last)] + slope * np.maximum(counts - last, 0)
+    return float(chances @ values / chances.sum())

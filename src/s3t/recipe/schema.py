@@ -41,7 +41,7 @@ from s3t.recipe.parts import (
     Training,
 )
 from s3t.sequences import Setting, prior_rows, selector_problem
-from s3t.sequences.full import MAX_FULL_SLICES
+from s3t.sequences.rules import MAX_FULL_SLICES
 from s3t.tasks import TASKS, Task, task_named
 
 _TEXTS = ("text", "text_pair", "prompt", "completion")

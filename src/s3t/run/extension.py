@@ -10,7 +10,7 @@ from s3t.aftermath import NOTHING_CHANGED, after_refusal
 from s3t.errors import InputError
 from s3t.forests import depths_after_hit, leaves
 from s3t.inventory import Inventory
-from s3t.planning.gain import Gain, gain
+from s3t.planning.forecast import Gain, gain
 from s3t.progress import Progress
 from s3t.recipe import AsNeeded, RepairPolicy
 from s3t.run.forecasting import hours_of

@@ -8,13 +8,18 @@ from dataclasses import replace
 
 from s3t.errors import SettingError
 from s3t.progress import SILENT, Progress
-from s3t.sequences.bms import bms, bms_problem
-from s3t.sequences.conditional import conditional
-from s3t.sequences.cyclic import cyclic, cyclic_adjacent
-from s3t.sequences.full import full, full_problem
-from s3t.sequences.random_orders import random_orders
+from s3t.sequences.rules import (
+    bms,
+    bms_problem,
+    conditional,
+    cyclic,
+    cyclic_adjacent,
+    full,
+    full_problem,
+    random_orders,
+    sorted_cyclic,
+)
 from s3t.sequences.selector import Order, Selector, Setting, completed
-from s3t.sequences.sorted_cyclic import sorted_cyclic
 from s3t.sequences.survival import survival, survival_problem
 from s3t.wording import did_you_mean
 
@@ -51,16 +56,7 @@ def selector_problem(selector: str, setting: Setting) -> str | None:
 
 
 def select(selector: str, setting: Setting, *, progress: Progress = SILENT) -> tuple[Order, ...]:
-    """B orders by the selector of that name. Given orders come first; what is added has the tops least in use.
-
-    Args:
-        selector: its name.
-        setting: the setting.
-        progress: hears of a search; of selectors, `survival` alone searches.
-
-    Raises:
-        SettingError: the selector is unknown or has no such orders.
-    """
+    """B orders by the selector of that name. Given orders come first; what is added has the tops least in use."""
     if selector not in SELECTORS:
         raise SettingError(no_selector(selector))
     choose = SELECTORS[selector]
@@ -73,8 +69,7 @@ def prior_rows(
 ) -> tuple[tuple[float, ...] | None, ...]:
     """Prior of each shard: None for a uniform one, the L given numbers, or its row of the m given rows.
 
-    Raises:
-        SettingError: rows that are not one a shard. (What the rows hold, `Setting` checks.)
+    What the rows hold, `Setting` checks.
 
     >>> prior_rows([0.5, 0.5], shards=2)
     ((0.5, 0.5), (0.5, 0.5))
@@ -95,17 +90,11 @@ def prior_rows(
 def orders_of_shards(
     selector: str, settings: Sequence[Setting], *, vary: bool, progress: Progress = SILENT
 ) -> tuple[tuple[Order, ...], ...]:
-    """The orders of every shard.
+    """The orders of every shard; shards with equal settings share the work.
 
-    Args:
-        settings: one a shard; shards with equal settings share the work.
-        vary: give shards different orders of the same quality: slices that are equally likely to be deleted change
-            places, by a permutation that the seed and the shard decide (shard 0 keeps them). Where no two are equally
-            likely, the selector gets another seed.
-        progress: hears of each search, as in `select`.
-
-    Raises:
-        SettingError: the selector has no such orders.
+    With `vary` shards get different orders of the same quality: slices that are equally likely to be deleted change
+    places, by a permutation that the seed and the shard decide (shard 0 keeps them). Where no two are equally likely,
+    the selector gets another seed.
     """
     plain_orders: dict[Setting, tuple[Order, ...]] = {}
     orders = []

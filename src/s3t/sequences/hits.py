@@ -1,4 +1,4 @@
-"""Sets of slices hit after r deletions in a shard: all sets with their probabilities, or a sample of them.
+"""What deletions hit: sets of slices after r of them, all or a sample; and the paper's score of an order.
 
 A deletion falls on slice i with probability p_i, each independently of the others (the data is large against the
 deletions). The choice of orders uses only sums, products and comparisons in a fixed order, and raw bits of PCG64. So it
@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from s3t.sequences.score import Floats, power
 from s3t.sequences.selector import Order
 
+Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 ENUMERATED_SLICES = 12
@@ -24,17 +24,14 @@ ENUMERATED_SLICES = 12
 
 @dataclass(frozen=True, kw_only=True)
 class Hits:
-    """Sets of hit slices, each with its weight.
-
-    Attributes:
-        slices: N x H, the distinct slices hit in each set; places that are not needed hold L.
-        counts: N, how many are hit.
-        weights: N, adding up to 1.
-    """
+    """Sets of hit slices, each with its weight."""
 
     slices: Ints
+    """N x H, the distinct slices hit in each set; places that are not needed hold L."""
     counts: Ints
+    """N, how many are hit."""
     weights: Floats
+    """N, adding up to 1."""
 
     def depths(self, order: Order) -> Ints:
         """Slices of the order before the first that was hit, in each set: N numbers, 0..L."""
@@ -47,8 +44,7 @@ class Hits:
 def hits_over(horizon: Sequence[int], probabilities: Sequence[float], *, samples: int, seed: int) -> Hits:
     """Sets of slices hit after r deletions, with each r of the horizon equally likely.
 
-    Args:
-        samples: N for each r that is not listed in full. Listed are L <= 12, and r = 1 and 2 where that is less.
+    Listed in full are L <= 12, and r = 1 and 2 where that is less; of others there are `samples`.
     """
     slices = len(probabilities)
     parts = [_hits_after(deletions, np.asarray(probabilities), samples, seed) for deletions in horizon]
@@ -70,13 +66,6 @@ def uniforms(count: int, seed: int) -> Floats:
     return np.asarray((raw >> np.uint64(11)) * 2.0**-53)
 
 
-def drawn_slices(shape: tuple[int, int], probabilities: Floats, seed: int) -> Ints:
-    """Slices drawn from the prior, independently of each other."""
-    steps = np.cumsum(probabilities)
-    points = uniforms(shape[0] * shape[1], seed) * steps[-1]
-    return np.asarray(np.minimum(np.searchsorted(steps, points, side="right"), len(steps) - 1).reshape(shape))
-
-
 def _hits_after(deletions: int, probabilities: Floats, samples: int, seed: int) -> Hits:
     slices = len(probabilities)
     if slices <= ENUMERATED_SLICES:
@@ -89,7 +78,10 @@ def _hits_after(deletions: int, probabilities: Floats, samples: int, seed: int) 
         same = first == second
         pairs = np.stack([first, np.where(same, slices, second)], axis=1)
         return Hits(slices=pairs, counts=np.where(same, 1, 2), weights=np.where(same, chances, 2 * chances))
-    draws = np.sort(drawn_slices((samples, deletions), probabilities, seed + deletions), axis=1)
+    steps = np.cumsum(probabilities)
+    points = uniforms(samples * deletions, seed + deletions) * steps[-1]
+    drawn = np.minimum(np.searchsorted(steps, points, side="right"), slices - 1)
+    draws = np.sort(drawn.reshape(samples, deletions), axis=1)
     repeated = np.zeros_like(draws, dtype=bool)
     repeated[:, 1:] = draws[:, 1:] == draws[:, :-1]
     distinct = np.sort(np.where(repeated, slices, draws), axis=1)[:, : min(deletions, slices)]
@@ -126,3 +118,45 @@ def _merged(hits: Hits) -> Hits:
     weights = np.zeros(len(rows))
     np.add.at(weights, group.reshape(-1), hits.weights)
     return Hits(slices=np.asfortranarray(rows), counts=hits.counts[first], weights=weights)
+
+
+def scores(orders: Sequence[Order], probabilities: Sequence[float], deletions: int) -> Floats:
+    """Each order's score: the sum over i of i * (1 - p_1 - ... - p_i)^t (paper, Section 3.3 and Appendix B.2).
+
+    p_i is the probability of the i-th slice of the order.
+
+    >>> scores([(2, 1, 0)], (0.5, 0.4, 0.1), 1).round(6).tolist()
+    [1.9]
+    """
+    lost = np.cumsum(np.asarray(probabilities)[np.asarray(orders)], axis=1)
+    depth = np.arange(1, lost.shape[1] + 1)
+    return np.asarray((depth * power(np.maximum(1 - lost, 0), deletions)).sum(axis=1))
+
+
+def power(base: Floats, exponent: int) -> Floats:
+    """Integer power by repeated squaring: products alone, so the same bits on every machine (libm's pow differs)."""
+    result = np.ones_like(base)
+    while exponent:
+        if exponent & 1:
+            result = result * base
+        base = base * base
+        exponent >>= 1
+    return result
+
+
+def mean_distance(orders: Sequence[Order]) -> float:
+    """Mean Hamming distance over all pairs of orders: positions at which they differ, 0..L; 0 for a single order.
+
+    >>> mean_distance([(0, 1, 2), (1, 2, 0), (0, 2, 1)])
+    2.3333333333333335
+    """
+    if len(orders) < 2:
+        return 0.0
+    columns = np.asarray(orders)
+    slices = columns.shape[1]
+    pairs = len(orders) * (len(orders) - 1) // 2
+    agreeing = 0
+    for position in range(slices):
+        counts = np.bincount(columns[:, position], minlength=slices)
+        agreeing += int((counts * (counts - 1) // 2).sum())
+    return float(slices - agreeing / pairs)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import numbers
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import TypeAlias
 
 from s3t.errors import SettingError
@@ -29,9 +29,6 @@ _LEAST_VALUE = 1e-100
 class Setting:
     """Inputs of the choice of a shard's orders. Declared, never counted: no field says how many records a slice holds
     or which have left.
-
-    Raises:
-        SettingError: with everything that is wrong.
     """
 
     slices: int
@@ -52,38 +49,35 @@ class Setting:
     """Orders that are there already, and stay: the choice begins with them."""
 
     def __post_init__(self) -> None:
-        problems = self._type_problems()
-        if problems:
-            raise SettingError(*problems)
-        problems = _size_problems(self.slices, self.budget)
-        if self.slices >= 1:
-            problems += [] if self.prior is None else prior_problems(self.prior, self.slices)
-            problems += _value_problems(self.values, self.slices)
-            if any(sorted(order) != list(range(self.slices)) for order in self.given):
-                problems.append(f"a given order is not a permutation of 0..{self.slices - 1}")
-        if len(set(self.given)) != len(self.given) or len(self.given) > max(self.budget, 0):
-            problems.append(f"the given orders are not distinct or exceed the budget {self.budget}")
-        if self.deletions < 1:
-            problems.append(f"{self.deletions} deletions: the score counts at least 1")
-        if not self.horizon or min(self.horizon) < 1:
-            problems.append(f"horizon {list(self.horizon)}: give numbers of deletions, each at least 1")
-        if self.seed < 0:
-            problems.append(f"seed {self.seed} is negative")
+        problems = list(self._type_problems()) or list(self._problems())
         if problems:
             raise SettingError(*problems)
 
-    def _type_problems(self) -> list[str]:
+    def _type_problems(self) -> Iterator[str]:
         """Problems of values that are no numbers, or no whole ones; True is not 1 here."""
-        whole = {name: getattr(self, name) for name in ("slices", "budget", "deletions", "seed")}
-        whole |= {f"horizon[{place}]": value for place, value in enumerate(self.horizon)}
-        real = {f"prior[{place}]": value for place, value in enumerate(self.prior or ())}
-        real |= {f"values[{place}]": value for place, value in enumerate(self.values or ())}
-        problems = [f"{name} is {value!r}, not a whole number" for name, value in whole.items() if not _is_whole(value)]
-        return problems + [
-            f"{name} is {value!r}, not a number"
-            for name, value in real.items()
-            if isinstance(value, bool) or not isinstance(value, numbers.Real)
-        ]
+        for name in ("slices", "budget", "deletions", "seed", "horizon", "prior", "values"):
+            value = getattr(self, name)
+            is_row = isinstance(value, tuple)
+            kind, what = (Real, "number") if name in ("prior", "values") else (Integral, "whole number")
+            for place, each in enumerate(value if is_row else () if value is None else (value,)):
+                if isinstance(each, bool) or not isinstance(each, kind):
+                    yield f"{name}{f'[{place}]' if is_row else ''} is {each!r}, not a {what}"
+
+    def _problems(self) -> Iterator[str]:
+        yield from _size_problems(self.slices, self.budget)
+        if self.slices >= 1:
+            yield from () if self.prior is None else prior_problems(self.prior, self.slices)
+            yield from () if self.values is None else _value_problems(self.values, self.slices)
+            if any(sorted(order) != list(range(self.slices)) for order in self.given):
+                yield f"a given order is not a permutation of 0..{self.slices - 1}"
+        if len(set(self.given)) != len(self.given) or len(self.given) > max(self.budget, 0):
+            yield f"the given orders are not distinct or exceed the budget {self.budget}"
+        if self.deletions < 1:
+            yield f"{self.deletions} deletions: the score counts at least 1"
+        if not self.horizon or min(self.horizon) < 1:
+            yield f"horizon {list(self.horizon)}: give numbers of deletions, each at least 1"
+        if self.seed < 0:
+            yield f"seed {self.seed} is negative"
 
     @property
     def probabilities(self) -> tuple[float, ...]:
@@ -136,33 +130,24 @@ def prior_problems(prior: tuple[float, ...], slices: int) -> list[str]:
     return []
 
 
-def _is_whole(value: object) -> bool:
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
-
-
-def _size_problems(slices: int, budget: int) -> list[str]:
+def _size_problems(slices: int, budget: int) -> Iterator[str]:
+    orders = math.factorial(slices) if 0 <= slices <= 20 else math.inf  # 21! exceeds every budget
     if not 1 <= slices <= MAX_SLICES:
-        return [f"{slices} slices: a shard has 1 to {MAX_SLICES:,}"]
-    orders = math.factorial(slices) if slices <= 20 else None  # 21! exceeds every budget
-    if budget < 1 or (orders is not None and budget > orders):
-        count = "" if orders is None else f" = {orders}"
-        return [
-            f"budget {budget} is not between 1 and {slices}!{count}, the number of orders of {slices} slices; choose "
-            "one in between"
-        ]
-    if budget > MAX_BUDGET:
-        return [f"budget {budget}: at most {MAX_BUDGET:,} orders a shard; lower the budget"]
-    return []
+        yield f"{slices} slices: a shard has 1 to {MAX_SLICES:,}"
+    elif not 1 <= budget <= orders:
+        count = "" if orders == math.inf else f" = {orders}"
+        number = f"{slices}!{count}, the number of orders of {slices} slices"
+        yield f"budget {budget} is not between 1 and {number}; choose one in between"
+    elif budget > MAX_BUDGET:
+        yield f"budget {budget}: at most {MAX_BUDGET:,} orders a shard; lower the budget"
 
 
-def _value_problems(values: tuple[float, ...] | None, slices: int) -> list[str]:
-    if values is None:
-        return []
+def _value_problems(values: tuple[float, ...], slices: int) -> Iterator[str]:
     if len(values) != slices:
-        return [f"the table of values has {len(values)} numbers for {slices} slices; give F(1) to F({slices})"]
-    if not all(math.isfinite(value) and value >= 0 for value in values):
-        return ["the table of values holds a number that is negative or not finite"]
-    if values[-1] < _LEAST_VALUE:
-        return [f"the table of values ends with {values[-1]}; a full depth is worth at least {_LEAST_VALUE}"]
-    falls = [k for k in range(1, slices) if values[k] < values[k - 1]]
-    return [f"the table of values falls at F({falls[0] + 1}); a deeper prefix is worth no less"] if falls else []
+        yield f"the table of values has {len(values)} numbers for {slices} slices; give F(1) to F({slices})"
+    elif not all(math.isfinite(value) and value >= 0 for value in values):
+        yield "the table of values holds a number that is negative or not finite"
+    elif values[-1] < _LEAST_VALUE:
+        yield f"the table of values ends with {values[-1]}; a full depth is worth at least {_LEAST_VALUE}"
+    elif falls := [k for k in range(1, slices) if values[k] < values[k - 1]]:
+        yield f"the table of values falls at F({falls[0] + 1}); a deeper prefix is worth no less"
