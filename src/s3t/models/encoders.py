@@ -31,8 +31,8 @@ from s3t.models.source import LOCAL, unfit
 from s3t.recipe import Image, Recipe, Text
 from s3t.records.images import decoded
 from s3t.tasks import Kind
-from s3t.tasks.task import ANSWERED
 from s3t.tasks.targets import WORDS
+from s3t.tasks.task import ANSWERED
 from s3t.wording import counted
 
 _BRACKETED = re.compile(r"<.+>|\[.+\]")
