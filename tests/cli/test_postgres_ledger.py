@@ -50,7 +50,7 @@ def test_a_run_with_its_ledger_in_postgresql_goes_through_its_whole_life(
     assert said("repair", run)[0]["trained"] == 6
     assert said("predict", run, "--input", made / "records.csv")[0]["generation"] == 1
     assert said("audit", run)[0]["ok"]
-    assert said("reconcile", run)[0]["deleted"] == 0
+    assert said("reconcile", run)[0]["records"] == 0
     written = tiny.all_files(run)
     assert not any(PASSWORD.encode() in content for content in written.values())
     assert json.loads(written["run.json"])["ledger"].startswith("postgresql+psycopg://postgres@/")

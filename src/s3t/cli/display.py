@@ -122,6 +122,9 @@ def print_deletion(done: Deletion, run: Any) -> None:
         typer.echo(f"depth {'would fall' if would else 'falls'}: {', '.join(changed)}")
     for export in done.to_withdraw:
         typer.echo(f"{'would have ' if done.dry_run else ''}to be withdrawn: {withdrawal(export, run)}")
+    if done.dry_run and done.slices:
+        when = f"within {duration(done.erase_within)}" if done.erase_within else "before the command returns"
+        typer.echo(f"it would be accepted and effective at once, and erased {when}")
     if done.log:
         typer.echo(f"{done.state}: {history(done.log)}")
         if waiting := [entry for entry in done.log if entry.state == done.state and entry.erased_at is None]:

@@ -112,6 +112,8 @@ class Deletion(Result):
     """Its entries, one for each batch of names that took a record."""
     erased_by: Time | None = None
     """Until when slices are rewritten; null if they are."""
+    erase_within: float = 0.0
+    """Seconds after a request was received within which slices are rewritten; 0: before the deletion returns."""
     unreadable: tuple[Place, ...] = ()
     """Slices that may hold an unknown name, and whose files cannot be read."""
     slices: tuple[Place, ...] = ()

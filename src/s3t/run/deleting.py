@@ -10,10 +10,11 @@ from s3t.deletion.policy import repair_due
 from s3t.deletion.request import Request
 from s3t.errors import InputError, S3TError, UnknownNamesError
 from s3t.folder.secret import destroy_secret
+from s3t.ledger import Export
 from s3t.ledger.locks import hold
 from s3t.progress import SILENT, Progress, telling
 from s3t.records.requests import requested, requested_names
-from s3t.results import Deletion, Export, Reconciliation
+from s3t.results import Deletion, Reconciliation
 from s3t.run.parts import Parts
 from s3t.run.reporting import exports_of, missing_hours, outage_of, shard_of
 from s3t.wording import counted
@@ -70,6 +71,9 @@ def delete(
 def deletion_of(parts: Parts, outcome: deleter.Outcome, *, dry_run: bool) -> Deletion:
     """What is told of a deletion, or of one that may come."""
     before, after = outcome.before, outcome.after
+    with parts.ledger.reading() as transaction:
+        standing, tainted = transaction.exports.standing(), transaction.exports.to_withdraw()
+        durations = transaction.history.durations() if after.missing() else {}
     states = {entry.state for entry in outcome.entries}
     within = parts.recipe.deletion.erase_within
     waiting = [entry.received_at + within for entry in outcome.entries if entry.erased_at is None]
@@ -85,6 +89,7 @@ def deletion_of(parts: Parts, outcome: deleter.Outcome, *, dry_run: bool) -> Del
         warnings=outage_of(parts, after, planned=dry_run),
         log=outcome.entries,
         erased_by=max(waiting, default=None),
+        erase_within=within,
         unreadable=outcome.unreadable,
         slices=tuple(sorted(outcome.losses)),
         stages_lost=outcome.stages_lost,
@@ -93,23 +98,21 @@ def deletion_of(parts: Parts, outcome: deleter.Outcome, *, dry_run: bool) -> Del
         answering=len(after.answering(prototypes_alone=parts.recipe.prediction.prototypes_alone)),
         shards=tuple(shard_of(after, shard) for shard in sorted({place.shard for place in outcome.losses})),
         missing=len(after.missing()),
-        missing_hours=missing_hours(parts, after),
-        to_withdraw=_to_withdraw(parts, outcome, dry_run=dry_run),
+        missing_hours=missing_hours(after, durations, costs=parts.recipe.stage_costs),
+        to_withdraw=exports_of(_hit(outcome, standing, tainted, dry_run=dry_run), tainted),
         repair_due=repair_due(parts.present_recipe.deletion.repair, after, trained=parts.latest.snapshot().trained),
     )
 
 
-def _to_withdraw(parts: Parts, outcome: deleter.Outcome, *, dry_run: bool) -> tuple[Export, ...]:
+def _hit(
+    outcome: deleter.Outcome, standing: Sequence[Export], tainted: Sequence[Export], *, dry_run: bool
+) -> list[Export]:
     """Exports that hold what is deleted; of a dry run, what would be."""
-    with parts.ledger.reading() as transaction:
-        standing, tainted = transaction.exports.standing(), transaction.exports.to_withdraw()
     if dry_run:
         hit = {(place.shard, place.slice) for place in outcome.losses}
-        held = [row for row in standing if any((row.stage.shard, index) in hit for index in row.stage.prefix)]
-    else:
-        names = {name for entry in outcome.entries for name in entry.to_withdraw or ()}
-        held = [row for row in tainted if row.label in names]
-    return exports_of(held, tainted)
+        return [row for row in standing if any((row.stage.shard, index) in hit for index in row.stage.prefix)]
+    names = {name for entry in outcome.entries for name in entry.to_withdraw or ()}
+    return [row for row in tainted if row.label in names]
 
 
 def erase(parts: Parts, *, clones_are_gone: bool) -> None:

@@ -11,6 +11,7 @@ from s3t.bugs import log_failure
 from s3t.disk import open_to
 from s3t.errors import PlanningError, S3TError
 from s3t.folder.secret import weak_secret_warning
+from s3t.forests import StageCosts
 from s3t.inventory import Inventory
 from s3t.ledger import Export as ExportRow
 from s3t.ledger import Transaction
@@ -83,7 +84,7 @@ def status_of(parts: Parts, inventory: Inventory, *, forecast: bool = False) -> 
         alive=len(inventory.alive),
         stored_bytes=parts.store.nbytes((stage.shard, key) for stage, key in inventory.alive.items()),
         missing=len(missing),
-        missing_hours=_hours(parts, inventory, durations),
+        missing_hours=missing_hours(inventory, durations, costs=parts.recipe.stage_costs),
         wanted_depth=inventory.wanted_depth,
         shards=tuple(shard_of(inventory, shard) for shard in range(len(inventory.orders))),
         answering=tuple(sorted(inventory.answering(prototypes_alone=recipe.prediction.prototypes_alone))),
@@ -155,15 +156,10 @@ def outage_of(parts: Parts, inventory: Inventory, *, planned: bool = False) -> t
     )
 
 
-def missing_hours(parts: Parts, inventory: Inventory) -> float | None:
+def missing_hours(inventory: Inventory, durations: Mapping[Stage, float], *, costs: StageCosts) -> float | None:
     """Hours in which one process trains what is missing, by the times of the live stages; None without such times."""
-    with parts.ledger.reading() as transaction:
-        return _hours(parts, inventory, transaction.history.durations())
-
-
-def _hours(parts: Parts, inventory: Inventory, durations: Mapping[Stage, float]) -> float | None:
     live = {stage: seconds for stage, seconds in durations.items() if stage in inventory.alive}
-    return hours_of(inventory.missing(), live, costs=parts.recipe.stage_costs)
+    return hours_of(inventory.missing(), live, costs=costs)
 
 
 def forecast_now(inventory: Inventory, recipe: Recipe) -> Forecast | None:
