@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.walk import Walk, floors
+from benchmarks.walk import TARGETS, Walk, floors, ways
 
 LOW = """
 def each(values, tell):
@@ -52,7 +52,7 @@ def test_a_callback_climbs_and_a_call_of_what_is_imported_does_not(source: Path)
         high.main()
     high.main()  # not recorded
     assert walk.climbs() == ["low/__init__.py:each -> high/__init__.py:heard"]
-    assert walk.counts() == {"rooms": 2, "files": 2, "calls between rooms": 2, "climbs": 1}
+    assert walk.counts() == {"functions": 3, "rooms": 2, "files": 2, "calls between rooms": 2, "climbs": 1}
 
 
 def test_a_way_that_a_library_interrupts_goes_on_behind_it(source: Path) -> None:
@@ -60,4 +60,14 @@ def test_a_way_that_a_library_interrupts_goes_on_behind_it(source: Path) -> None
     walk = Walk(source)
     with walk.recorded():
         low.each([2, 1], str)
-    assert walk.counts() == {"rooms": 1, "files": 1, "calls between rooms": 0, "climbs": 0}
+    assert walk.counts() == {"functions": 1, "rooms": 1, "files": 1, "calls between rooms": 0, "climbs": 0}
+
+
+@pytest.mark.integration
+def test_the_ways_of_the_plan_are_counted_by_functions_files_transactions_and_statements() -> None:
+    found = ways()
+    assert found.keys() == TARGETS.keys()
+    assert all(counts["functions"] > counts["files"] > 1 for counts in found.values())
+    assert found["POST /v1/classify"]["writes"] == 0  # an answer writes nothing
+    deleting = found["s3t delete --record"]
+    assert deleting["cursors"] > deleting["reads"] + deleting["writes"] > 0
