@@ -84,7 +84,9 @@ class Deletion(Result):
         "missing",
         "missing_hours",
         "to_withdraw",
+        "repair_due",
         "repair",
+        "repair_failed",
     }
 
     id: int | None
