@@ -169,7 +169,7 @@ def recipe(model_folder: Path) -> dict[str, Any]:
 
 def delete_until_dead(run: s3t.Run, private: pd.DataFrame, test: pd.DataFrame) -> list[dict[str, Any]]:
     """One row a deletion, until no shard answers."""
-    history = [row(0, run.status(), run.evaluate(test, per_depth=False).accuracy, None)]
+    history = [row(0, run.status().depths, run.evaluate(test, per_depth=False).accuracy, None)]
     console.print("[bold]s3t delete[/]: one record after another, until the system is dead")
     requests = private.id.sample(frac=1.0, random_state=SEED)
     for number, record in enumerate(requests, start=1):
@@ -180,16 +180,16 @@ def delete_until_dead(run: s3t.Run, private: pd.DataFrame, test: pd.DataFrame) -
             accuracy = run.evaluate(test, per_depth=False).accuracy
         except s3t.NoLiveShardError:
             accuracy = None
-        history.append(row(number, report.status, accuracy, milliseconds))
+        history.append(row(number, report.depths_after, accuracy, milliseconds))
         if accuracy is None:
             break
     return history
 
 
-def row(deletions: int, status: s3t.Status, accuracy: float | None, milliseconds: float | None) -> dict[str, Any]:
+def row(deletions: int, depths: tuple[int, ...], accuracy: float | None, milliseconds: float | None) -> dict[str, Any]:
     return {
         "deletions": deletions,
-        "depths": list(status.depths),
+        "depths": list(depths),
         "accuracy": accuracy,
         "milliseconds": None if milliseconds is None else round(milliseconds, 2),
     }

@@ -282,7 +282,7 @@ def test_a_folder_behind_its_ledger_answers_again_after_the_secret_was_destroyed
     """Nothing says which of its records were deleted. So the whole file goes; training alone would read it."""
     later = back_up(run, run.parent / "later")
     with s3t.Run.open(run) as opened:
-        answer, status = opened.predict(["w1 w2"]), opened.status()
+        answer, before = opened.predict(["w1 w2"]), opened.inventory()
     put_back(run, destroyed, *FOLDER)
     with pytest.raises(s3t.RestoredError, match="s3t reconcile"):
         s3t.Run.open(run)
@@ -305,7 +305,7 @@ def test_a_folder_behind_its_ledger_answers_again_after_the_secret_was_destroyed
     s3t.Run.reconcile(run)
     with s3t.Run.open(run) as opened:
         assert (opened.predict(["w1 w2"]).logits == answer.logits).all()
-        assert opened.inventory().alive == status.inventory.alive
+        assert opened.inventory().alive == before.alive
 
 
 @pytest.mark.integration

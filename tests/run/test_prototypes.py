@@ -146,7 +146,7 @@ def test_a_deletion_takes_the_prototypes_of_its_slice_alone(text_model, made):
     ]
     trained = run.repair()
     assert {stage.kind for stage in trained.stages} == {"model", "prototypes"}
-    described = [(stage["prefix"], stage.get("kind")) for stage in trained.to_json()["stages"]]
+    described = [(stage["prefix"], stage.get("kind")) for stage in trained.to_json()["summaries"]]
     assert ([order[2]], "prototypes") in described
 
 
