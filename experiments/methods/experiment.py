@@ -73,7 +73,7 @@ def measure(config: Config, name: str, task: Task, folder: Path) -> dict[str, An
     ):
         seconds = run.train(progress=s3t.ProgressBar()).seconds
         accuracy = run.evaluate(task.test, per_depth=False, progress=s3t.ProgressBar()).accuracy
-        status = run.status()
+        status = run.status(full=True)
         expected = None if status.forecast is None else status.forecast.all_shards_die
     deaths, times = [], []
     for number in range(config.rounds):

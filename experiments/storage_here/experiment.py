@@ -42,7 +42,7 @@ def measure(config: Config, point: Row) -> Row:
     which: Row = {"method": "sisa"} if point["system"] == "sisa" else {"budget": point["budget"]}
     recipe = config.recipe(found, **which)
     with trained(recipe, found) as run:
-        status = run.status()
+        status = run.status(full=True)
         return {"bytes": status.stored_bytes, "stages": status.alive}
 
 

@@ -234,7 +234,7 @@ def _add_state(router: APIRouter, served: ServedRun) -> None:
     )
     def status(response: Response) -> Status:
         """The document of `s3t status --json`."""
-        now = served.run.status(forecast=True)
+        now = served.run.status(full=True)
         response.headers[GENERATION_HEADER] = str(now.generation)
         return now
 

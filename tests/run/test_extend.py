@@ -187,7 +187,7 @@ def test_extending_a_run_with_a_dead_shard_is_exact(text_model, tmp_path):
     dead = [records[0] for (shard, _), records in places.items() if shard == 0]
     worlds = make_worlds(tmp_path, recipe, table, [dead])
     assert worlds.forgot.status().depths == (0, 3)
-    assert worlds.forgot.extend(budget=6).depths_after == (3, 3)
+    assert worlds.forgot.extend(budget=6).depths == (3, 3)
     worlds.never_knew.extend(budget=6)
     assert worlds.identical()
     worlds.assert_exact()

@@ -57,7 +57,7 @@ def made(text_model, tmp_path_factory):
 def test_a_run_trains_the_main_chain_and_the_spare_alone(made, tmp_path):
     with clone(made[0], tmp_path / "run") as run:
         assert chains_of(run) == [((0, 1), (2,))] * 2
-        status = run.status(forecast=True)
+        status = run.status(full=True)
         assert status.depths == (2, 2)
         assert status.missing == 0
         assert [len(shard["slices"]) for shard in status.to_json()["shards"]] == [3, 3]

@@ -264,7 +264,7 @@ def test_no_order_is_added_to_a_method_that_has_one(text_model, tmp_path):
 
 def test_the_status_names_the_method_and_what_it_stores(text_model, tmp_path):
     with trained_run(tmp_path / "run", recipe_of("bottom-up, half replayed", text_model), tiny.text_table()) as run:
-        document = run.status().to_json()
+        document = run.status(full=True).to_json()
         assert document["method"] == "s3t, replay 0.5, bottom-up"
         assert document["stored_bytes"] == sum(map(len, tiny.artifacts(run.path).values()))
 

@@ -31,7 +31,7 @@ def test_every_verb_gives_the_document_of_the_run_s(served, path):
         assert [row["label"] for row in found["predictions"]] == list(wanted.predicted)
         assert len(served.predict("w1 w2", top=1)["predictions"][0]["probabilities"]) == 1
         assert served.predict({"text": "w1 w2"})["predictions"] == served.predict(["w1 w2"])["predictions"]
-        assert served.status().to_json() == run.status(forecast=True).to_json()
+        assert served.status().to_json() == run.status(full=True).to_json()
         assert served.forecast() == run.forecast().to_json()
         first, second = tiny.text_table().id[:2]
         planned = served.delete(records=[first], dry_run=True)

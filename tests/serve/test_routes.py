@@ -146,7 +146,7 @@ def test_a_strict_deletion_of_an_unknown_name_deletes_nothing(client):
 
 def test_status_and_forecast_are_those_of_the_run(client, path):
     with s3t.Run.open(path) as run:
-        status = run.status(forecast=True).to_json()
+        status = run.status(full=True).to_json()
     found = client.get("/v1/status").json()
     assert found == status
     assert client.get("/v1/forecast").json()["forecast"] == status["forecast"]

@@ -31,7 +31,8 @@ def print_status(status: Status, run: Any) -> None:
 
     title = f"generation {status.generation}, {counted(status.records, 'record')}"
     print_shards(status.shards, title)
-    typer.echo(f"method {status.method}, {decimal(status.stored_bytes)} of artifacts")
+    stored = "" if status.stored_bytes is None else f", {decimal(status.stored_bytes)} of artifacts"
+    typer.echo(f"method {status.method}{stored}")
     if status.missing:
         are = "is" if status.missing == 1 else "are"
         hours = "" if status.missing_hours is None else f" ({in_hours(status.missing_hours)})"

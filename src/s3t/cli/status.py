@@ -19,7 +19,7 @@ def command(run: RunOrServerArgument = None, url: UrlOption = None, as_json: Jso
                 status = client.status()
         else:
             with s3t.Run.open(folder(run)) as opened:
-                status = opened.status(forecast=True)
+                status = opened.status(full=True)
 
         def render() -> None:
             print_status(status, run or url)

@@ -95,8 +95,8 @@ class Status(Result):
     """Records present."""
     alive: int
     """Live stages."""
-    stored_bytes: int
-    """Bytes of their artifacts."""
+    stored_bytes: int | None
+    """Bytes of their artifacts; null if they were not asked for."""
     missing: int
     """Stages that `train` or `repair` would train."""
     missing_hours: float | None

@@ -61,8 +61,8 @@ def inventory_now(parts: Parts) -> Inventory:
     return parts.latest.inventory(parts.upkeep.erase_due())
 
 
-def status_of(parts: Parts, inventory: Inventory, *, forecast: bool = False) -> Status:
-    """The status that an inventory makes, with a forecast if it is asked for."""
+def status_of(parts: Parts, inventory: Inventory, *, full: bool = False) -> Status:
+    """The status that an inventory makes; `full`: with the bytes of artifacts, and a forecast."""
     description, recipe, missing = parts.description, parts.present_recipe, inventory.missing()
     present = (
         weak_secret_warning(parts.secret),
@@ -82,7 +82,7 @@ def status_of(parts: Parts, inventory: Inventory, *, forecast: bool = False) -> 
         generation=inventory.generation,
         records=sum(inventory.records.values()),
         alive=len(inventory.alive),
-        stored_bytes=parts.store.nbytes((stage.shard, key) for stage, key in inventory.alive.items()),
+        stored_bytes=_bytes(parts, inventory) if full else None,
         missing=len(missing),
         missing_hours=missing_hours(inventory, durations, costs=parts.recipe.stage_costs),
         wanted_depth=inventory.wanted_depth,
@@ -103,8 +103,13 @@ def status_of(parts: Parts, inventory: Inventory, *, forecast: bool = False) -> 
         erase_within=recipe.deletion.erase_within,
         exports=exports_of(standing, to_withdraw),
         ledger=parts.ledger.kind,
-        forecast=forecast_now(inventory, recipe) if forecast else None,
+        forecast=forecast_now(inventory, recipe) if full else None,
     )
+
+
+def _bytes(parts: Parts, inventory: Inventory) -> int:
+    """Bytes of the live artifacts, each of which is looked at."""
+    return parts.store.nbytes((stage.shard, key) for stage, key in inventory.alive.items())
 
 
 def shard_of(inventory: Inventory, shard: int) -> Shard:

@@ -186,11 +186,12 @@ class Run:
         """Requests for deletion that the run's servers hold until somebody approves or refuses them."""
         return self.parts.approvals
 
-    def status(self, *, forecast: bool = False) -> Status:
-        """Live stages and serving prefixes; with `forecast`, also how many more deletions they survive."""
+    def status(self, *, full: bool = False) -> Status:
+        """Live stages and serving prefixes; `full`: also what takes longer with every stage, the bytes of their
+        artifacts and a forecast of how many more deletions they survive."""
         from s3t.run.reporting import inventory_now, status_of
 
-        return status_of(self.parts, inventory_now(self.parts), forecast=forecast)
+        return status_of(self.parts, inventory_now(self.parts), full=full)
 
     def inventory(self) -> Inventory:
         """Orders, records and live stages, to compute with."""
