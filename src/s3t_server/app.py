@@ -181,9 +181,10 @@ def _add_health(app: FastAPI, served: Sequence[ServedRun], metrics: Metrics) -> 
     @app.get("/readyz", summary="Every run can answer", tags=["health"], responses={503: {"description": "not ready"}})
     def readyz() -> dict[str, Any]:
         """Each run has a live shard, and its ledger can be asked."""
-        for status in (one.run.status() for one in served):
-            if not status.answering:
-                remedy = "it needs a repair" if status.records else "it holds no record"
+        for one in served:
+            inventory, settings = one.run.inventory(), one.run.recipe.prediction
+            if not inventory.answering(prototypes_alone=settings.prototypes_alone):
+                remedy = "it needs a repair" if any(inventory.records.values()) else "it holds no record"
                 raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, f"no shard of a run can answer; {remedy}")
         for one in served:
             if one.gateway is not None and (trouble := one.gateway.trouble) is not None:

@@ -44,7 +44,7 @@ async def delete(served: ServedRun, asked: DeletionRequest, caller: Caller, *, k
             deleted=0,
             already=None,
             unknown=None,
-            state=held.state if held.state != "done" else "approved",
+            state="approved" if held.state == "done" else held.state,  # `admit` returns none that is done
             held=held.id,
         )
     act = partial(served.run.delete, **asked.model_dump(), key=key, wait=False)

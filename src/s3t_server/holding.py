@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Depends
 
+from s3t.results import Deletion
 from s3t_server import deleting
 from s3t_server.answering import ServedRun
 from s3t_server.callers import Caller
@@ -37,7 +38,9 @@ def held_of(served: ServedRun) -> APIRouter:
     def one(id: str, caller: reader) -> dict[str, Any]:
         """Its state, and the deletion that it became. For operators, while it waits, what it would do."""
         held = held_request(served, id)
-        plan = approvals.impact(held).to_json() if held.state == "held" and caller.may("operate") else None
+        plan = None
+        if held.state == "held" and caller.may("operate"):
+            plan = approvals.impact(held).model_dump(mode="json", include={"deleted", *Deletion.PLACES})
         return {**held.to_json(), "plan": plan}
 
     @router.post(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest, multiprocess
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from s3t.run.reporting import forecast_now
 from s3t_server.watch import Vitals, Watch
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class Metrics:
         """The run's forecast, simulated once for a state of the run: nothing else of a scrape takes long."""
         known, inventory = self._forecasts.get(name), run.inventory()
         if known is None or known[0] != inventory:
-            known = self._forecasts[name] = inventory, run.forecast()
+            known = self._forecasts[name] = inventory, forecast_now(inventory, run.recipe)
         return known[1]
 
 

@@ -1,4 +1,4 @@
-"""What changes in an open run, for its page and for monitoring. Asking is cheap, and erases nothing."""
+"""Changes of an open run, for its page and for monitoring. Reading them is cheap and erases nothing."""
 
 from __future__ import annotations
 

@@ -15,8 +15,8 @@ import s3t
 from s3t.deletion import erasure
 from s3t.disk import temporary_name
 from s3t.export.folders import files_in, folder_name, this_host
-from s3t.ledger import Clone, Export, Ledger, Transaction
-from s3t.ledger.exports import Exports
+from s3t.ledger import Clone, ExportRow, Ledger, Transaction
+from s3t.ledger.exports import ExportRows
 from s3t.ledger.history import History
 from s3t.partition import Place
 from s3t.records.slices import Slices, version_name
@@ -95,7 +95,7 @@ def exported(run, output, stage):
     name = folder_name(stage.shard, files)
     part.rename(output / name)
     now = roles(run).ledger.snapshot()
-    export = Export(
+    export = ExportRow(
         mark=f"machine-1-{stage.prefix[0]}",
         name=name,
         host=this_host(),
@@ -162,7 +162,7 @@ def truthful(run, monkeypatch):
     noting(Transaction, "note_removed", removed)
     noting(Transaction, "note_walked", walked)
     noting(History, "forget_clones", lambda _self, clones: [clone.path for clone in clones])
-    noting(Exports, "withdraw", withdrawn)
+    noting(ExportRows, "withdraw", withdrawn)
 
 
 def assert_nothing_is_left(run, record):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from s3t.ledger import Acceptance, Address, Export, Ledger, RecordRow, SliceState, Transaction
+from s3t.ledger import Acceptance, Address, ExportRow, Ledger, RecordRow, SliceState, Transaction
 from s3t.partition import Place
 from s3t.stages import Stage
 from testing.trained import commit
@@ -131,9 +131,9 @@ def make_ledger_of_many(address: Address) -> Ledger:
 DEEPEST = Stage(0, (1, 0))
 
 
-def an_export(mark: str = "m1", *, stage: Stage = DEEPEST, name: str = "shard-000-ab") -> Export:
+def an_export(mark: str = "m1", *, stage: Stage = DEEPEST, name: str = "shard-000-ab") -> ExportRow:
     """An export of a live chain, announced and not made yet."""
-    return Export(
+    return ExportRow(
         mark=mark,
         name=name,
         host="here",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-SOURCE = Path("src") / "s3t"
+SOURCE = Path("src")
 _FOLDER = Path(__file__).resolve().parent
 
 
@@ -21,7 +21,7 @@ class Mutation:
     breaks: str
     """What goes wrong with it, in words."""
     file: str
-    """Below `src/s3t`."""
+    """Below `src`."""
     old: str
     """Text that occurs exactly once in the file."""
     new: str

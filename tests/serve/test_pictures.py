@@ -9,7 +9,7 @@ from s3t.ledger.depths import DepthChange
 from s3t.partition import Place
 from s3t.planning.forecast import Forecast
 from s3t.results import LogEntry
-from s3t.run.reporting import shard_of
+from s3t.run.reporting import shards_of
 from s3t.sequences import Setting, cyclic
 from s3t.stages import Stage, stages_of
 from s3t_server.page.history import deletion, depths_over_time
@@ -33,7 +33,7 @@ def cells(picture):
 
 
 def test_every_cell_says_what_it_is_by_class_and_by_words():
-    chains = chains_of(shard_of(inventory(hit=[(0, 1)]), 0), {Stage(0, (1,))})
+    chains = chains_of(*shards_of(inventory(hit=[(0, 1)]), [0]), {Stage(0, (1,))})
     assert [(chain.live, chain.serving, chain.training) for chain in chains] == [(1, 0, None), (0, 0, 0), (2, 2, None)]
     found = cells(chains_picture(0, chains, longest=3))
     assert len(found) == 9
@@ -47,7 +47,7 @@ def test_every_cell_says_what_it_is_by_class_and_by_words():
 
 
 def test_a_picture_is_described_in_words():
-    chains = chains_of(shard_of(inventory(hit=[(0, 1)]), 0))
+    chains = chains_of(*shards_of(inventory(hit=[(0, 1)]), [0]))
     (described,) = re.findall(r"<desc.*?>(.*?)</desc>", str(chains_picture(0, chains, longest=3)))
     assert described == "3 chains. 0 1 2: 1 of 3 live. 1 2 0: 0 of 3 live. 2 0 1: 2 of 3 live, serves"
 
@@ -55,7 +55,7 @@ def test_a_picture_is_described_in_words():
 @pytest.mark.parametrize("slices", [2, 5, 9, 16, 17, 64, 256])
 def test_chains_of_any_length_are_drawn_in_the_room_of_a_telephone(slices):
     wide = inventory(shards=1, slices=slices, budget=2, hit=[(0, slices // 2)])
-    picture = chains_picture(0, chains_of(shard_of(wide, 0), wide.missing()[:1]), longest=slices)
+    picture = chains_picture(0, chains_of(*shards_of(wide, [0]), wide.missing()[:1]), longest=slices)
     (width,) = re.findall(r' width="(\d+)" height', str(picture))[:1]
     assert int(width) <= 360
     assert len(cells(picture)) <= (2 * slices if slices <= 16 else 6)

@@ -131,7 +131,7 @@ def print_deletion(done: Deletion, run: Any) -> None:
         if waiting := [entry for entry in done.log if entry.state == done.state and entry.erased_at is None]:
             typer.echo(remedy(waiting[-1], done.erased_by, run))
     if done.shards:
-        print_shards(done.shards, f"the shards hit, {'as they would be' if would else f'generation {done.generation}'}")
+        print_shards(done.shards, f"hit shards, {'as they would be' if would else f'generation {done.generation}'}")
     for warning in done.warnings:
         typer.echo(f"warning: {warning}")
     if done.unknown:

@@ -180,8 +180,10 @@ def _documents(
                     row["generation"] = found["generation"]
                 yield found
         return
+    from s3t.run.reporting import outage_of
+
     with s3t.Run.open(folder(run)) as opened:
-        for warning in opened.status().outage:
+        for warning in outage_of(opened.parts, opened.inventory()):
             typer.echo(f"s3t: warning: {warning}", err=True)
         for answers in _answers(opened, given, whole=whole):
             yield answers.to_json(top=top)

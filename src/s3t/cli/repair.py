@@ -31,8 +31,6 @@ def command(
     """
     with failures_reported(as_json):
         with s3t.Run.open(run, moved=moved) as opened:
-            done, status = (
-                opened.repair(workers=number_of(workers), hours=hours, progress=ProgressBar()),
-                opened.status(),
-            )
+            done = opened.repair(workers=number_of(workers), hours=hours, progress=ProgressBar())
+            status = opened.status()
         show(done.to_json(), as_json, lambda: print_training(done, status, run))

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 from s3t.deletion.witness import VARIABLE, state_folder
 from s3t.disk import append_durably, make_folder, storage_errors
-from s3t.ledger import Export, Ledger
+from s3t.ledger import ExportRow, Ledger
 from s3t.ledger.exports import export_of, export_values, is_of
 
 
@@ -26,7 +26,7 @@ class ExportMemory:
         """The memory of a run's id, on this machine."""
         return cls(state_folder() / f"{run}.exports")
 
-    def note(self, exports: Iterable[Export]) -> None:
+    def note(self, exports: Iterable[ExportRow]) -> None:
         """Append the present state of some exports, durably."""
         lines = "".join(json.dumps(export_values(export)) + "\n" for export in exports)
         if lines:
@@ -34,9 +34,9 @@ class ExportMemory:
                 make_folder(self._path.parent)
                 append_durably(self._path, lines.encode())
 
-    def noted(self) -> Mapping[str, Export]:
+    def noted(self) -> Mapping[str, ExportRow]:
         """The last state of every export, by its mark. A line that a crash tore tells nothing: it is written again."""
-        found: dict[str, Export] = {}
+        found: dict[str, ExportRow] = {}
         with storage_errors(f"reading {self._path}, the memory of exports"):
             try:
                 lines = self._path.read_bytes().splitlines()
@@ -75,10 +75,10 @@ class ExportMemory:
         self.note(export for mark, export in known.items() if _is_news(export, noted.get(mark)))
 
 
-def _is_news(export: Export, known: Export | None) -> bool:
+def _is_news(export: ExportRow, known: ExportRow | None) -> bool:
     """True if a state of an export is later than the known one: it was withdrawn since, or made."""
     return known is None or _steps(export) > _steps(known)
 
 
-def _steps(export: Export) -> int:
+def _steps(export: ExportRow) -> int:
     return 2 if export.withdrawn_at is not None else 1 if export.made_at is not None else 0

@@ -17,7 +17,7 @@ from s3t.deletion.export_memory import ExportMemory
 from s3t.disk import remove_folder_durably, storage_errors
 from s3t.errors import FsyncError, InputError
 from s3t.export.folders import File, is_being_written, left_behind, part_folder, remove_unchanged, this_host
-from s3t.ledger import Export, Ledger
+from s3t.ledger import ExportRow, Ledger
 from s3t.wording import did_you_mean
 
 
@@ -51,7 +51,7 @@ class Withdrawer:
                 else:
                     self.failures[export.mark] = f"export {export.label} is still to be withdrawn: {problem}"
 
-    def _withdraw(self, export: Export) -> str | None:
+    def _withdraw(self, export: ExportRow) -> str | None:
         """Remove an export's files, and withdraw it if the command says that it is gone; the problem, if any."""
         files, here = files_of(export), export.host == this_host()
         changed = remove_unchanged(export.path, files) if here else []
@@ -84,7 +84,7 @@ class Withdrawer:
                     continue
                 self.discard(export)
 
-    def discard(self, export: Export) -> None:
+    def discard(self, export: ExportRow) -> None:
         """Forget an export of which nothing is left and that nobody can have used."""
         with self.ledger.writing() as transaction:
             named = transaction.exports.find(export.mark)
@@ -106,18 +106,18 @@ class Withdrawer:
             )
         self._withdraw_gone([export for export in named if export.withdrawn_at is None])
 
-    def retire(self, export: Export) -> None:
+    def retire(self, export: ExportRow) -> None:
         """Remove an export's files, and believe that its one server has let go. The same content elsewhere stays."""
         self.remove_files(export)
         self._withdraw_gone([export])
 
-    def remove_files(self, export: Export) -> None:
+    def remove_files(self, export: ExportRow) -> None:
         """Remove an export's files where they are on this host and unchanged, so that no server loads them again."""
         if export.host == this_host():
             with storage_errors(f"removing the export {export.label} from {export.output}"):
                 remove_unchanged(export.path, files_of(export))
 
-    def _withdraw_gone(self, exports: Sequence[Export]) -> None:
+    def _withdraw_gone(self, exports: Sequence[ExportRow]) -> None:
         """Note that exports are withdrawn, on this host only after a look."""
         problems = [
             f"export {export.label} is being written by another process; try again when it has ended"
@@ -134,11 +134,11 @@ class Withdrawer:
             raise InputError(f"export {exports[0].label}, which is not withdrawn", dict.fromkeys(problems))
         self._note_withdrawn(exports)
 
-    def warnings(self, exports: Sequence[Export]) -> list[str]:
+    def warnings(self, exports: Sequence[ExportRow]) -> list[str]:
         """Why exports could not be withdrawn by this process."""
         return [self.failures[export.mark] for export in exports if export.mark in self.failures]
 
-    def _left(self, export: Export) -> list[Path]:
+    def _left(self, export: ExportRow) -> list[Path]:
         """Remains of an export, without those of other exports that the run knows."""
         with self.ledger.reading() as transaction:
             others = {each.path for each in transaction.exports.standing() if each.label != export.label}
@@ -146,7 +146,7 @@ class Withdrawer:
         left = left_behind(export.output, export.label, files_of(export), but=others)
         return [part, *left] if part.exists() else left
 
-    def _note_withdrawn(self, exports: Sequence[Export]) -> None:
+    def _note_withdrawn(self, exports: Sequence[ExportRow]) -> None:
         marks = [export.mark for export in exports]
         with self.ledger.writing() as transaction:
             transaction.exports.withdraw(marks)
@@ -157,10 +157,10 @@ class Withdrawer:
         self.memory.note(gone)
 
 
-def files_of(export: Export) -> tuple[File, ...]:
+def files_of(export: ExportRow) -> tuple[File, ...]:
     """An export's files; none before it has a name."""
     return tuple(File(*file) for file in json.loads(export.files)) if export.files else ()
 
 
-def _is_in_work(export: Export) -> bool:
+def _is_in_work(export: ExportRow) -> bool:
     return export.made_at is None and is_being_written(export.mark, announced_at=export.announced_at)

@@ -31,7 +31,7 @@ WIDTH = 8.0
 """Inches; at 100 dots an inch, a picture 800 pixels wide."""
 DOTS = 200
 BANDS = ((0.05, 0.95, 0.18), (0.25, 0.75, 0.35))
-"""Of depths: lower and upper quantile, and how opaque the band between them is."""
+"""Bands of the picture of depths: lower quantile, upper quantile, and opacity."""
 CELL, LARGEST = 0.18, 1.0
 """Inches of a confusion's cell: at least, so that its label can be read; at most."""
 SMALL_PICTURE, NARROWEST = 5.0, 5.5
@@ -39,7 +39,7 @@ SMALL_PICTURE, NARROWEST = 5.0, 5.5
 MOST_COUNTED = 120
 """Classes whose cells have their counts written in them."""
 MOST_CELLS = 500_000
-"""Of orders: beyond, cells are neither parted by lines nor labelled."""
+"""Above so many cells, the picture of orders has neither lines between cells nor labels."""
 SMALLEST_LABEL = 3.9
 """Points; 5 pixels where the picture is 800 wide: 64 labels side by side."""
 THINNEST = 2.5

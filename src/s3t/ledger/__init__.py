@@ -9,7 +9,7 @@ from s3t.ledger.sessions import Session
 from s3t.ledger.state import (
     Acceptance,
     Clone,
-    Export,
+    ExportRow,
     Located,
     RecordRow,
     SliceState,
@@ -23,7 +23,7 @@ __all__ = [
     "Acceptance",
     "Address",
     "Clone",
-    "Export",
+    "ExportRow",
     "Held",
     "Ledger",
     "Located",

@@ -14,26 +14,26 @@ from sqlalchemy import delete
 
 from s3t.ledger import schema
 from s3t.ledger.rows import Rows
-from s3t.ledger.state import Acceptance, Export, SliceState, Snapshot
+from s3t.ledger.state import Acceptance, ExportRow, SliceState, Snapshot
 from s3t.ledger.statements import now, prefix_text, stage_at
 from s3t.partition import Place
 
 
-class Exports:
+class ExportRows:
     """Exports, within one transaction."""
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
 
-    def all(self) -> list[Export]:
+    def all(self) -> list[ExportRow]:
         """Every export, withdrawn ones included, the oldest first."""
         return sorted(map(export_of, self._rows.read(schema.exports)), key=_age)
 
-    def find(self, mark: str) -> Export | None:
+    def find(self, mark: str) -> ExportRow | None:
         table = schema.exports
         return next(map(export_of, self._rows.read(table, table.c.mark == mark)), None)
 
-    def standing(self) -> list[Export]:
+    def standing(self) -> list[ExportRow]:
         """Exports that are not withdrawn, the oldest first; announced ones included."""
         table = schema.exports
         return sorted(map(export_of, self._rows.read(table, table.c.withdrawn_at.is_(None))), key=_age)
@@ -45,7 +45,7 @@ class Exports:
             found.setdefault(row.mark, set()).add(row.generation)
         return {mark: frozenset(generations) for mark, generations in found.items()}
 
-    def to_withdraw(self) -> list[Export]:
+    def to_withdraw(self) -> list[ExportRow]:
         """Exports with a deleted record in them, the oldest first."""
         tainted = self.tainted()
         return [export for export in self.standing() if export.mark in tainted] if tainted else []
@@ -59,18 +59,18 @@ class Exports:
                 found.setdefault(generation, {})[export.label] = None
         return {generation: tuple(names) for generation, names in found.items()}
 
-    def announce(self, export: Export, snapshot: Snapshot) -> bool:
+    def announce(self, export: ExportRow, snapshot: Snapshot) -> bool:
         """Note that an export is about to be written; False if its stages are not alive any more."""
         if not snapshot.still_has(export.stages):
             return False
         self._rows.insert(schema.exports, [{**export_values(export), "announced_at": now(self._rows.connection)}])
         return True
 
-    def name(self, export: Export) -> None:
+    def name(self, export: ExportRow) -> None:
         """Note the name and the files of an export that was written and is about to get its place."""
         self._change(export.mark, name=export.name, files=export.files)
 
-    def commit(self, export: Export, snapshot: Snapshot) -> bool:
+    def commit(self, export: ExportRow, snapshot: Snapshot) -> bool:
         """Note that an export is in its place and may be used; False if a deletion has come since it was announced."""
         if export.mark in self.tainted() or not snapshot.still_has(export.stages):
             return False
@@ -105,7 +105,7 @@ class Exports:
         self._wait_no_more(marks)
         self._rows.note_change()
 
-    def remember(self, exports: Sequence[Export], *, slices: Mapping[Place, SliceState], generation: int) -> None:
+    def remember(self, exports: Sequence[ExportRow], *, slices: Mapping[Place, SliceState], generation: int) -> None:
         """Write rows that an older ledger lacks or has as standing.
 
         Args:
@@ -127,11 +127,11 @@ class Exports:
         return self._rows.change(table, [(row, values) for row in rows]) == 1
 
 
-def _places(export: Export) -> list[Place]:
+def _places(export: ExportRow) -> list[Place]:
     return [Place(export.stage.shard, index) for index in export.stage.prefix]
 
 
-def is_of(export: Export, slices: Mapping[Place, SliceState]) -> bool:
+def is_of(export: ExportRow, slices: Mapping[Place, SliceState]) -> bool:
     """True if an export was made of the present records of its slices."""
     states = [slices.get(place) for place in _places(export)]
     return all(
@@ -140,11 +140,11 @@ def is_of(export: Export, slices: Mapping[Place, SliceState]) -> bool:
     )
 
 
-def _age(export: Export) -> tuple[float, str]:
+def _age(export: ExportRow) -> tuple[float, str]:
     return export.announced_at, export.mark
 
 
-def export_values(export: Export) -> dict[str, Any]:
+def export_values(export: ExportRow) -> dict[str, Any]:
     """The row of an export, JSON-compatible."""
     return {
         "mark": export.mark,
@@ -162,8 +162,8 @@ def export_values(export: Export) -> dict[str, Any]:
     }
 
 
-def export_of(row: Any) -> Export:
-    return Export(
+def export_of(row: Any) -> ExportRow:
+    return ExportRow(
         mark=row.mark,
         name=row.name,
         host=row.host,

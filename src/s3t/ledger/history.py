@@ -8,7 +8,7 @@ from pathlib import Path
 from sqlalchemy import delete, select
 
 from s3t.ledger import schema
-from s3t.ledger.exports import Exports
+from s3t.ledger.exports import ExportRows
 from s3t.ledger.rows import Rows
 from s3t.ledger.state import Clone, RequestRow
 from s3t.ledger.statements import KEY_DESTROYED, now, stage_at
@@ -30,7 +30,7 @@ class History:
             if generations is None
             else self._rows.read_in(table, table.c.generation, generations)
         )
-        waited_for = Exports(self._rows).waited_for()
+        waited_for = ExportRows(self._rows).waited_for()
         names = LogEntry.model_fields.keys() - {"to_withdraw"}
         entries = (
             LogEntry(**{name: row._mapping[name] for name in names}, to_withdraw=waited_for.get(row.generation, ()))

@@ -185,7 +185,7 @@ class Clone:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Export:
+class ExportRow:
     """A copy of a shard's chain for other programs, as the ledger knows it."""
 
     mark: str

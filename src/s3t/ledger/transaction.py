@@ -15,7 +15,7 @@ from s3t.ledger import schema
 from s3t.ledger.committing import Trained, announce, commit
 from s3t.ledger.condemning import artifact_entry, condemn, note_removed, walk_again
 from s3t.ledger.depths import Depths
-from s3t.ledger.exports import Exports
+from s3t.ledger.exports import ExportRows
 from s3t.ledger.filling import forget_run, record_of, record_values
 from s3t.ledger.held import HeldRequests
 from s3t.ledger.history import History
@@ -67,7 +67,7 @@ class Transaction:
         self.live = live
         self.sessions = Sessions(rows)
         self.history = History(rows)
-        self.exports = Exports(rows)
+        self.exports = ExportRows(rows)
         self.tokens = Tokens(rows)
         self.repairs = Repairs(rows)
         self.held = HeldRequests(rows)

@@ -1,4 +1,4 @@
-"""What can be said without a simulation: the paper's Lemma 1, and costs of repair as needed and of any policy.
+"""Bounds that need no simulation: the paper's Lemma 1, and costs of repair as needed and of any policy.
 
 All hold for uniform deletions; `least_cost` and `full_budget_depth` for any prior.
 """

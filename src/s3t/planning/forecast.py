@@ -1,4 +1,4 @@
-"""What lies ahead of a run, simulated: deletions that it survives from its present state, and what more orders add."""
+"""Simulated forecasts: how many deletions a run survives from its present state, and what more orders add."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ class System(BaseModel, frozen=True):
     budget: int | None
     """Orders a shard; None: it has chains."""
     selector: str | None
-    """Of the orders."""
+    """Name of the algorithm that chose the orders; None for chains."""
     repair: Mapping[str, Any]
     """The recipe's `deletion.repair`."""
     depth: int

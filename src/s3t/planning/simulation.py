@@ -488,16 +488,16 @@ class Repairs(BaseModel, frozen=True):
     """Deletions in the system."""
     training_cost: Shown
     repairs: Measured
-    """Of a shard."""
+    """Number of repairs of a shard."""
     cost: Measured
-    """Of all repairs."""
+    """Cost of all repairs together."""
     mean_depth: Measured
-    """After each deletion and its repair."""
+    """Mean depth of the shards after each deletion and its repair."""
     hit_depth: Measured
-    """Of the hit shard, before its repair."""
+    """Depth of the hit shard before its repair."""
     least_hit_depth: int
     dead_share: Shown
-    """Of the deletions, that leave the hit shard dead."""
+    """Share of the deletions that leave the hit shard dead."""
 
 
 class Simulation(BaseModel, frozen=True):
@@ -508,13 +508,13 @@ class Simulation(BaseModel, frozen=True):
     first_failure: Measured
     """Deletions until the first shard is."""
     quantiles: Mapping[str, Mapping[str, int | None]]
-    """Of both: the smallest number that a share of the systems does not exceed."""
+    """Quantiles of both numbers above, over the simulated systems."""
     bound: Shown | None
     """The paper's Lemma 1, for uniform deletions."""
     depth: Mapping[int, Shown]
     """Mean depth of the shards after 1, 2, 4, ... deletions in the system, as long as most systems live."""
     unit: str
-    """Of costs."""
+    """Unit of the costs."""
     repaired: Repairs | None
     """None: no policy was given."""
 

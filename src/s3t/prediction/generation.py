@@ -87,7 +87,7 @@ def pick(probabilities_NV: Tensor, sampling: Sampling, draws: Sequence[torch.Gen
 
 
 def logs_of(probabilities_NV: Tensor, tokens: Sequence[int], sampling: Sampling) -> list[list[tuple[int, float]]]:
-    """Of each text the token that was picked, with the logarithm of its probability, and then the likeliest ones."""
+    """For each text, the picked token with the logarithm of its probability, then the likeliest tokens with theirs."""
     if sampling.logprobs is None:
         return [[] for _ in tokens]
     logs_NV = probabilities_NV.log().clamp(min=LEAST)

@@ -436,9 +436,9 @@ class Training(Part):
     (transformers' choice). auto: eager in bfloat16 on a CPU, where it is faster, else sdpa where the model has it;
     resolved at init and kept."""
     shortcuts: Literal["auto"] | list[Shortcut] = "auto"
-    """What the model allows, found by a trial at init and kept: packing, texts of a batch share rows, each masked from
-    the others; first-token, where the head reads that token alone, the last layer computes what follows its attention
-    for it only. Both change logits by rounding alone. auto: all that the trial finds."""
+    """Ways to compute less. packing: short texts of a batch share rows, each masked from the others. first-token: where
+    the head reads only the first token, the last layer's feed-forward part is computed for it alone. Logits change by
+    rounding alone. auto: all that a trial finds possible; resolved at init and kept."""
     trunk_cache: Literal["auto"] | bool = "auto"
     """Compute the layers below a block once a slice, not at every step. auto: true where a trial at init gives the same
     logits; resolved at init and kept."""

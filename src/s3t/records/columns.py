@@ -80,7 +80,7 @@ def column_values(table: Table, name: str | None, kind: Kind) -> Cells | None:
 def parsed(
     table: Table, cells: Iterable[Any] | None, parse: Callable[[Any], Any], kind: pa.DataType, *, what: str
 ) -> pa.ChunkedArray:
-    """What is made of each cell. Where `parse` raises `CellError`, the row has a problem, and null in the column."""
+    """The column of parsed cells. Where `parse` raises `CellError`, the problem is noted and the value is null."""
 
     def values() -> Iterator[Any]:
         for row, cell in enumerate(cells or ()):

@@ -23,7 +23,7 @@ _SHOWN = 10
 
 
 class CellError(ValueError):
-    """What is wrong with a cell or a name, in words that hold nothing of it."""
+    """A cell or a name is wrong. The message says why, and never quotes it."""
 
 
 def normal_form(name: str) -> str:

@@ -1,4 +1,4 @@
-"""What leaves a run: one frozen model a verb. `Run` and `Client` return them, `--json` and HTTP send them."""
+"""Results of the verbs, as frozen models. `Run` and `Client` return them; `--json` and HTTP send them."""
 
 from s3t.results.base import OfStage, Result, Time, utc
 from s3t.results.changes import Audit, Deletion, Exported, Exports, Location, Reconciliation, TrainedStage, Training

@@ -1,4 +1,4 @@
-"""What every result has: its fields are the document that `--json` prints and HTTP sends, and the schema of it."""
+"""Base classes of results. A result's fields are its JSON document and the schema of that."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from s3t.stages import Kind, Stage
 
 
 class Result(BaseModel):
-    """What a verb answers, the same from `Run` and from `Client`. A `repr` is one line without names."""
+    """A result of a verb, of the same class from `Run` and from `Client`. A `repr` holds no names of records."""
 
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 

@@ -1,4 +1,4 @@
-"""What a verb did to a run, or found in it."""
+"""Results of verbs that change, check or search a run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class TrainedStage(OfStage):
     steps: int
     """Optimiser steps."""
     losses: tuple[Loss, ...]
-    """Of each epoch; null where it is not finite. Empty for prototypes, and where the prefix holds no record."""
+    """Loss of each epoch; null where it is not finite. Empty for prototypes, and where the prefix holds no record."""
     seconds: float
     validation: float | None
     """Score on the recipe's public records; null if it has none."""

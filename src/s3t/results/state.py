@@ -1,11 +1,11 @@
-"""A run as it is: its shards, its exports, its log."""
+"""The state of a run: shards, exports, log."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field, PlainSerializer, computed_field
+from pydantic import computed_field
 
 from s3t.planning.forecast import Forecast
 from s3t.results.base import OfStage, Result, Time
@@ -23,7 +23,7 @@ class Chain(Result):
     depth: int
     """Slices, from the first on, whose blocks are all alive."""
     name: Literal["", "main", "spare", "other"] = ""
-    """Of a chain of a run that is repaired as needed."""
+    """The chain's part in a run that is repaired as needed; empty for fixed orders."""
 
 
 class Shard(Result):
@@ -121,9 +121,7 @@ class Status(Result):
     """Exports that are not withdrawn, the oldest first."""
     ledger: str
     """The ledger's database: SQLite, or PostgreSQL and its host."""
-    forecast: Annotated[
-        Forecast | None, PlainSerializer(lambda one: None if one is None else one.to_json(), when_used="json")
-    ] = Field(default=None, repr=False)
+    forecast: Forecast | None = None
     """Expected number of further deletions that the run takes, without repair; null if it was not asked for, or
     cannot be computed."""
 

@@ -92,7 +92,7 @@ class Approvals:
             return [_admitted(transaction, asked) for asked in group]
 
     def impact(self, held: Held) -> Deletion:
-        """What a waiting request would do now, as a dry run.
+        """Forecast a waiting request, as a dry run does.
 
         It looks at the names alone, not at the key: a request that cannot be approved any more is shown, to be refused.
         """

@@ -10,21 +10,22 @@ from s3t.deletion.policy import repair_due
 from s3t.deletion.request import Request
 from s3t.errors import InputError, S3TError, UnknownNamesError
 from s3t.folder.secret import destroy_secret
-from s3t.ledger import Export
+from s3t.ledger import ExportRow
 from s3t.ledger.locks import hold
 from s3t.progress import SILENT, Progress, telling
 from s3t.records.requests import requested, requested_names
-from s3t.results import Deletion, Reconciliation
+from s3t.results import Deletion, Reconciliation, Status
 from s3t.run.parts import Parts
-from s3t.run.reporting import exports_of, missing_hours, outage_of, shard_of
+from s3t.run.reporting import exports_of, inventory_now, missing_hours, outage_of, shards_of, status_of
 from s3t.wording import counted
 
 
-def withdraw(parts: Parts, name: str) -> None:
+def withdraw(parts: Parts, name: str) -> Status:
     parts.check_changeable()
     with after_refusal(NOTHING_CHANGED):
         parts.latest.snapshot()  # refuses an older ledger
         parts.withdrawer.withdraw(name)
+    return status_of(parts, inventory_now(parts))
 
 
 def delete(
@@ -69,11 +70,11 @@ def delete(
 
 
 def deletion_of(parts: Parts, outcome: deleter.Outcome, *, dry_run: bool) -> Deletion:
-    """What is told of a deletion, or of one that may come."""
-    before, after = outcome.before, outcome.after
+    """The result of a deletion, or the forecast of one (`dry_run`)."""
+    before, after, missing = outcome.before, outcome.after, outcome.after.missing()
     with parts.ledger.reading() as transaction:
         standing, tainted = transaction.exports.standing(), transaction.exports.to_withdraw()
-        durations = transaction.history.durations() if after.missing() else {}
+        hours = missing_hours(parts, after, missing, transaction)
     states = {entry.state for entry in outcome.entries}
     within = parts.recipe.deletion.erase_within
     waiting = [entry.received_at + within for entry in outcome.entries if entry.erased_at is None]
@@ -96,17 +97,17 @@ def deletion_of(parts: Parts, outcome: deleter.Outcome, *, dry_run: bool) -> Del
         depths_before=before.depths(),
         depths_after=after.depths(),
         answering=len(after.answering(prototypes_alone=parts.recipe.prediction.prototypes_alone)),
-        shards=tuple(shard_of(after, shard) for shard in sorted({place.shard for place in outcome.losses})),
-        missing=len(after.missing()),
-        missing_hours=missing_hours(after, durations, costs=parts.recipe.stage_costs),
+        shards=shards_of(after, sorted({place.shard for place in outcome.losses})),
+        missing=len(missing),
+        missing_hours=hours,
         to_withdraw=exports_of(_hit(outcome, standing, tainted, dry_run=dry_run), tainted),
         repair_due=repair_due(parts.present_recipe.deletion.repair, after, trained=parts.latest.snapshot().trained),
     )
 
 
 def _hit(
-    outcome: deleter.Outcome, standing: Sequence[Export], tainted: Sequence[Export], *, dry_run: bool
-) -> list[Export]:
+    outcome: deleter.Outcome, standing: Sequence[ExportRow], tainted: Sequence[ExportRow], *, dry_run: bool
+) -> list[ExportRow]:
     """Exports that hold what is deleted; of a dry run, what would be."""
     if dry_run:
         hit = {(place.shard, place.slice) for place in outcome.losses}
@@ -115,8 +116,8 @@ def _hit(
     return [row for row in tainted if row.label in names]
 
 
-def erase(parts: Parts, *, clones_are_gone: bool) -> None:
-    """Erase everything that is accepted.
+def erase(parts: Parts, *, clones_are_gone: bool) -> Status:
+    """Erase everything that is accepted; returns the status after it.
 
     With `clones_are_gone`, clones that other hosts were making are believed to be gone. A slice's file that the ledger
     does not know is an error, whether or not something was to erase: it may hold what was deleted.
@@ -135,6 +136,7 @@ def erase(parts: Parts, *, clones_are_gone: bool) -> None:
         if parts.secret.salt is not None:
             parts.eraser.check_slices()
         parts.upkeep.note_erased()
+        return status_of(parts, inventory_now(parts))
 
 
 def reconcile(parts: Parts) -> Reconciliation:

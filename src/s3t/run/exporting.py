@@ -37,7 +37,7 @@ from s3t.export.folders import (
 from s3t.export.merged import copy_beside, write_merged
 from s3t.export.peft import PeftAdapter, bare_model, peft_adapter, with_plain_scale
 from s3t.export.pooled import head_for_transformers, sentence_files, split_head
-from s3t.ledger import Export, Snapshot
+from s3t.ledger import ExportRow, Snapshot
 from s3t.ledger.work import Overtaken, Uses, Work
 from s3t.models.adapters import StageTensors, deserialize
 from s3t.models.base import pooling_of
@@ -160,7 +160,7 @@ class _Exporter:
         form = self._form(blocks)
         adapter = None if self.asked.merge else self._adapter(form)
         with new_mark() as mark:
-            export = Export(
+            export = ExportRow(
                 mark=mark,
                 name="",
                 host=this_host(),
@@ -338,10 +338,10 @@ class _Announced:
     """An export that the ledger knows, and of which nothing is written yet."""
 
     parts: Parts
-    export: Export
+    export: ExportRow
     work: Work
 
-    def make(self, write: Callable[[Path], None]) -> tuple[Export, bool]:
+    def make(self, write: Callable[[Path], None]) -> tuple[ExportRow, bool]:
         """Write it, give it its place, and commit it; returns the export, and whether its content is new there.
 
         `write` writes all files into an empty folder. If a deletion takes a stage of the export (Overtaken), nothing is
@@ -365,7 +365,7 @@ class _Announced:
                 self._discard(part, final)
             raise
 
-    def _note_name(self, named: Export) -> None:
+    def _note_name(self, named: ExportRow) -> None:
         with self.parts.ledger.writing() as transaction:
             transaction.exports.name(named)
         self.parts.withdrawer.memory.note([named])
@@ -373,13 +373,13 @@ class _Announced:
         if not self.parts.ledger.snapshot().still_has(named.stages):
             raise Overtaken
 
-    def _is_known(self, named: Export) -> bool:
+    def _is_known(self, named: ExportRow) -> bool:
         """True if the same content was exported to the same place before: another row answers for the folder."""
         with self.parts.ledger.reading() as transaction:
             standing = transaction.exports.standing()
         return any((each.host, each.path) == (named.host, named.path) and each.mark != named.mark for each in standing)
 
-    def _committed(self, named: Export, *, new: bool) -> Export:
+    def _committed(self, named: ExportRow, *, new: bool) -> ExportRow:
         """The export, which may be used. The same content, made before at the same place, has one row alone."""
         with self.parts.ledger.writing() as transaction:
             same = [

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Literal
 
 from s3t.bugs import log_failure
 from s3t.disk import open_to
 from s3t.errors import PlanningError, S3TError
 from s3t.folder.secret import weak_secret_warning
-from s3t.forests import StageCosts
 from s3t.inventory import Inventory
-from s3t.ledger import Export as ExportRow
-from s3t.ledger import Transaction
+from s3t.ledger import ExportRow, Transaction
 from s3t.partition import Place
 from s3t.planning.forecast import Forecast
 from s3t.recipe import Recipe
@@ -74,7 +72,7 @@ def status_of(parts: Parts, inventory: Inventory, *, full: bool = False) -> Stat
         unfinished = tuple(transaction.history.unfinished())
         waited_for = _waited_for(transaction, unfinished)
         standing, to_withdraw = tuple(transaction.exports.standing()), transaction.exports.to_withdraw()
-        durations = transaction.history.durations() if missing else {}
+        hours = missing_hours(parts, inventory, missing, transaction)
         approved = sorted(transaction.held.approved())
     fails = outage_of(parts, inventory)
     return Status(
@@ -84,9 +82,9 @@ def status_of(parts: Parts, inventory: Inventory, *, full: bool = False) -> Stat
         alive=len(inventory.alive),
         stored_bytes=_bytes(parts, inventory) if full else None,
         missing=len(missing),
-        missing_hours=missing_hours(inventory, durations, costs=parts.recipe.stage_costs),
+        missing_hours=hours,
         wanted_depth=inventory.wanted_depth,
-        shards=tuple(shard_of(inventory, shard) for shard in range(len(inventory.orders))),
+        shards=shards_of(inventory, range(len(inventory.orders))),
         answering=tuple(sorted(inventory.answering(prototypes_alone=recipe.prediction.prototypes_alone))),
         gaps=description.gaps,
         outage=fails,
@@ -112,23 +110,28 @@ def _bytes(parts: Parts, inventory: Inventory) -> int:
     return parts.store.nbytes((stage.shard, key) for stage, key in inventory.alive.items())
 
 
-def shard_of(inventory: Inventory, shard: int) -> Shard:
-    """A shard as an inventory has it."""
-    orders, serving, classifier = inventory.orders[shard], inventory.serving(shard), inventory.classifiers().get(shard)
+def shards_of(inventory: Inventory, shards: Iterable[int]) -> tuple[Shard, ...]:
+    """Some shards, as an inventory has them."""
+    classifiers, slices, scores = inventory.classifiers(), range(inventory.slices), inventory.scores or {}
     spares = None if inventory.growth is None else inventory.growth.policy.spares
-    chains = [
-        Chain(order=order, depth=inventory.depth(shard, order), name=_chain_name(place, spares))
-        for place, order in enumerate(orders)
-    ]
-    scores = inventory.scores or {}
-    return Shard(
-        shard=shard,
-        slices=tuple(inventory.records[Place(shard, index)] for index in range(inventory.slices)),
-        sequences=tuple(chains),
-        serving=None if serving is None else chains[orders.index(serving.order)],
-        prototypes=None if classifier is None else classifier.prefix,
-        score=None if serving is None else scores.get(inventory.alive[Stage(shard, serving.prefix)]),
-    )
+    found = []
+    for shard in shards:
+        orders, serving, classifier = inventory.orders[shard], inventory.serving(shard), classifiers.get(shard)
+        chains = tuple(
+            Chain(order=order, depth=inventory.depth(shard, order), name=_chain_name(place, spares))
+            for place, order in enumerate(orders)
+        )
+        found.append(
+            Shard(
+                shard=shard,
+                slices=tuple(inventory.records[Place(shard, index)] for index in slices),
+                sequences=chains,
+                serving=None if serving is None else chains[orders.index(serving.order)],
+                prototypes=None if classifier is None else classifier.prefix,
+                score=None if serving is None else scores.get(inventory.alive[Stage(shard, serving.prefix)]),
+            )
+        )
+    return tuple(found)
 
 
 def _chain_name(place: int, spares: int | None) -> Literal["", "main", "spare", "other"]:
@@ -161,10 +164,13 @@ def outage_of(parts: Parts, inventory: Inventory, *, planned: bool = False) -> t
     )
 
 
-def missing_hours(inventory: Inventory, durations: Mapping[Stage, float], *, costs: StageCosts) -> float | None:
+def missing_hours(
+    parts: Parts, inventory: Inventory, missing: Sequence[Stage], transaction: Transaction
+) -> float | None:
     """Hours in which one process trains what is missing, by the times of the live stages; None without such times."""
+    durations = transaction.history.durations() if missing else {}
     live = {stage: seconds for stage, seconds in durations.items() if stage in inventory.alive}
-    return hours_of(inventory.missing(), live, costs=costs)
+    return hours_of(missing, live, costs=parts.recipe.stage_costs)
 
 
 def forecast_now(inventory: Inventory, recipe: Recipe) -> Forecast | None:

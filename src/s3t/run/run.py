@@ -503,8 +503,7 @@ class Run:
         """
         from s3t.run.deleting import erase
 
-        erase(self.parts, clones_are_gone=clones_are_gone)
-        return self.status()
+        return erase(self.parts, clones_are_gone=clones_are_gone)
 
     def locate(self, *, records: Sequence[str | int] = (), subjects: Sequence[str | int] = ()) -> tuple[Location, ...]:
         """Find records and subjects: present ones with their slice, deleted ones with the time. For the operator.
@@ -560,8 +559,7 @@ class Run:
         """
         from s3t.run.deleting import withdraw
 
-        withdraw(self.parts, name)
-        return self.status()
+        return withdraw(self.parts, name)
 
     def destroy_key(self) -> None:
         """Destroy the run's secret: guesses can then never be tested against tokens, digests and keys.

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from s3t.errors import InputError
 from s3t.export.folders import this_host
-from s3t.ledger import Export, Snapshot
+from s3t.ledger import ExportRow, Snapshot
 from s3t.ledger.work import Leaving, Overtaken, Uses, Work
 from s3t.progress import SILENT
 from s3t.run.exporting import ExportArguments, export
@@ -30,7 +30,7 @@ class Adapter:
 
     name: str
     """In the engine: of the run, and of its content."""
-    export: Export | None
+    export: ExportRow | None
     """None if the run knows of no export of that name."""
     work: Work | None = None
     """The session's note that deletions wait for it; None if its stages were gone before."""
@@ -70,7 +70,7 @@ class Adapters:
         self._base_is_checked = False
         self._told: set[str] = set()
 
-    def name_of(self, export: Export) -> str:
+    def name_of(self, export: ExportRow) -> str:
         """The export's name in the engine. No other content has it, of this run or another."""
         return f"{self.prefix}-{export.name}"
 
@@ -83,12 +83,12 @@ class Adapters:
         members = self._parts.latest.inventory(now).members()
         return {shard: Stage(shard, serving.prefix) for shard, serving in members.items()}
 
-    def exports(self) -> list[Export]:
+    def exports(self) -> list[ExportRow]:
         """Exports for the engine that are not withdrawn."""
         with self._parts.ledger.reading() as transaction:
             return [each for each in transaction.exports.standing() if each.output == self._output and each.name]
 
-    def ensure_export(self, shard: int) -> Export:
+    def ensure_export(self, shard: int) -> ExportRow:
         """Export the chain that answers for a shard, unless that is done."""
         asked = ExportArguments(
             output=self._output, shard=shard, merge=False, engine="vllm", base_is_checked=self._base_is_checked
@@ -106,7 +106,7 @@ class Adapters:
             with suppress(Overtaken):
                 self.ensure_export(shard)
 
-    def watched_by_deletions(self, export: Export, now: Snapshot) -> Adapter:
+    def watched_by_deletions(self, export: ExportRow, now: Snapshot) -> Adapter:
         """Let deletions wait for the adapter of an export from now on, if its stages are still there."""
         adapter = Adapter(name=self.name_of(export), export=export)
         try:
@@ -121,7 +121,7 @@ class Adapters:
         if adapter.export is not None:
             self._parts.withdrawer.remove_files(adapter.export)
 
-    def withdraw(self, export: Export) -> None:
+    def withdraw(self, export: ExportRow) -> None:
         """Note that an export is gone: the engine has nothing of it, and its files are removed.
 
         A copy below the folder, or files on another host, keep it from being withdrawn, and the deletion from being

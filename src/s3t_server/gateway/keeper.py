@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 
 from s3t.bugs import failure_lines
 from s3t.errors import ClosedError, EngineError, FsyncError, S3TError
-from s3t.ledger import Export, Snapshot
+from s3t.ledger import ExportRow, Snapshot
 from s3t.ledger.work import Overtaken
 from s3t.run.latest import Latest
 from s3t.stages import Stage
@@ -202,7 +202,7 @@ class Keeper:
                 self._known.setdefault(name, Adapter(name=name, export=None))
             self._asked = True
 
-    def _hold(self, export: Export, now: Snapshot) -> Adapter:
+    def _hold(self, export: ExportRow, now: Snapshot) -> Adapter:
         adapter = self._adapters.watched_by_deletions(export, now)
         with self._changed:
             self._known[adapter.name] = adapter

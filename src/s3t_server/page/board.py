@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from s3t.run.forecasting import forecast_of
+from s3t.run.reporting import forecast_now
 from s3t_server.page.outlook import repaired_inventory
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ class Board:
         return self._keep("depths", look.changes, self.watch.depths)
 
     def impact(self, look: Look, held: Held) -> Deletion:
-        """What a held request would do if it were approved now. It reads the names of every slice, so it is kept."""
+        """Forecast of a held request. Computing it reads the names of every slice, so it is kept."""
         return self._keep("impact", (held.id, look.changes), lambda: self.run.approvals.impact(held))
 
     def forecasts(self, look: Look) -> Forecasts:
@@ -122,9 +123,10 @@ class Board:
         return self._keep("forecasts", look.changes, lambda: self._forecasts(look), share=_SHARE)
 
     def _forecasts(self, look: Look) -> Forecasts:
-        inventory, now, repaired = self.inventory(look), self.run.forecast(), None
+        inventory, recipe, repaired = self.inventory(look), self.run.recipe, None
+        now = forecast_now(inventory, recipe)
         if now is not None and inventory.missing():
-            repaired = forecast_of(repaired_inventory(inventory), self.run.recipe)
+            repaired = forecast_of(repaired_inventory(inventory), recipe)
         return Forecasts(now, repaired, look.changes)
 
     def versions(self, look: Look) -> dict[str, str]:

@@ -33,7 +33,7 @@ class Hit:
 
 @dataclass(frozen=True, kw_only=True)
 class Consequences:
-    """What a deletion would do, as it is drawn."""
+    """Forecast of a deletion, prepared for the page."""
 
     done: Deletion
     hits: tuple[Hit, ...]
