@@ -11,8 +11,9 @@ import pytest
 import yaml
 
 import s3t
+from s3t.descriptions import descriptions_of
 from s3t.recipe import Recipe, recipe_from
-from s3t.recipe.parts import Method, descriptions_of
+from s3t.recipe.parts import Method
 from tests.deletion.places import PLACES
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -28,6 +29,7 @@ ROOMS = [
     "extras",
     "wording",
     "json_text",
+    "descriptions",
     "version",
     "bugs",
     "progress",
@@ -279,12 +281,13 @@ def test_docs_list_every_command_and_its_help_tells_every_option():
     from typer.testing import CliRunner
 
     from s3t.cli.app import app_of
+    from s3t_server.program import COMMANDS
 
     table = (ROOT / "docs" / "cli.md").read_text().partition("\n## ")[0]
-    commands = typer.main.get_command(app_of()).commands
+    commands = typer.main.get_command(app_of(COMMANDS)).commands
     assert sorted(re.findall(r"`s3t ([a-z-]+)`", table)) == sorted(commands)
     for name, command in commands.items():
-        told = "".join(CliRunner().invoke(app_of(), [name, "--help"]).stdout.split())
+        told = "".join(CliRunner().invoke(app_of(COMMANDS), [name, "--help"]).stdout.split())
         for parameter in command.params:
             assert "".join(parameter.help.split()) in told, f"{name} {parameter.name}"
             for option in parameter.opts:

@@ -50,7 +50,9 @@ if TYPE_CHECKING:
     from s3t.progress_bar import ProgressBar
     from s3t.recipe import Recipe, load_recipe
     from s3t.records.ingest import record_ids
-    from s3t.results import Audit, Deletion, Exports, Location, LogEntry, Reconciliation, Status, Training
+    from s3t.results.changes import Audit, Deletion, Exports, Reconciliation, Training
+    from s3t.results.log import Location, LogEntry
+    from s3t.results.state import Status
     from s3t.run import Run
     from s3t.run.answers import Evaluation, Predictions
     from s3t.run.likelihoods import Likelihoods
@@ -58,27 +60,27 @@ if TYPE_CHECKING:
     from s3t.training_events import EpochEnd, StageEnd, StageStart, TrainingStart
 
 _HOMES = {
-    "Audit": "s3t.results",
+    "Audit": "s3t.results.changes",
     "Client": "s3t.client",
-    "Deletion": "s3t.results",
+    "Deletion": "s3t.results.changes",
     "EpochEnd": "s3t.training_events",
     "Evaluation": "s3t.run.answers",
-    "Exports": "s3t.results",
+    "Exports": "s3t.results.changes",
     "Forecast": "s3t.planning.forecast",
-    "Location": "s3t.results",
+    "Location": "s3t.results.log",
     "Likelihoods": "s3t.run.likelihoods",
-    "LogEntry": "s3t.results",
+    "LogEntry": "s3t.results.log",
     "Predictions": "s3t.run.answers",
     "Progress": "s3t.progress",
     "ProgressBar": "s3t.progress_bar",
     "Recipe": "s3t.recipe",
-    "Reconciliation": "s3t.results",
+    "Reconciliation": "s3t.results.changes",
     "Run": "s3t.run",
     "StageEnd": "s3t.training_events",
     "StageStart": "s3t.training_events",
-    "Status": "s3t.results",
+    "Status": "s3t.results.state",
     "Texts": "s3t.run.writer",
-    "Training": "s3t.results",
+    "Training": "s3t.results.changes",
     "TrainingStart": "s3t.training_events",
     "load_recipe": "s3t.recipe",
     "record_ids": "s3t.records.ingest",

@@ -1,5 +1,6 @@
-"""`python -m s3t`: the same as `s3t`."""
+"""`python -m s3t`: the same as `s3t`, whatever package brings that program."""
 
-from s3t.cli import main
+from importlib.metadata import distribution
 
-main()
+(program,) = distribution("s3t").entry_points.select(group="console_scripts", name="s3t")
+program.load()()

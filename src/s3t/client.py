@@ -16,7 +16,10 @@ from pydantic import ValidationError
 
 from s3t.errors import InputError, ServerError
 from s3t.records.requests import requested_names
-from s3t.results import Deletion, Location, LogEntry, Result, Status
+from s3t.results.base import Result
+from s3t.results.changes import Deletion
+from s3t.results.log import Location, LogEntry
+from s3t.results.state import Status
 
 _AGAIN = (429, 502, 503, 504)
 """Statuses after which the same request may succeed in a moment."""

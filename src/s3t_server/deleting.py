@@ -8,7 +8,7 @@ from http import HTTPStatus
 from anyio import to_thread
 
 from s3t.ledger import Held
-from s3t.results import Deletion
+from s3t.results.changes import Deletion
 from s3t_server.answering import ServedRun
 from s3t_server.callers import Caller
 from s3t_server.documents import DeletionRequest

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Depends
 
-from s3t.results import Deletion
+from s3t.results.changes import Deletion
 from s3t_server import deleting
 from s3t_server.answering import ServedRun
 from s3t_server.callers import Caller

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 import s3t
 from s3t.cli.app import app_of
+from s3t_server.program import COMMANDS as PROGRAM
 from testing import tiny
 from tests.cli.typed import document, invoke
 
@@ -367,13 +368,13 @@ def test_progress_goes_to_stderr(made, tmp_path):
 
 def commands():
     """Every command, also of groups, by its words."""
-    for name, command in typer.main.get_command(app_of()).commands.items():
+    for name, command in typer.main.get_command(app_of(PROGRAM)).commands.items():
         inner = getattr(command, "commands", None)
         yield from [(name, command)] if inner is None else ((f"{name} {own}", each) for own, each in inner.items())
 
 
 def parameters():
-    group = typer.main.get_command(app_of())
+    group = typer.main.get_command(app_of(PROGRAM))
     assert {name for name, _ in commands()} == COMMANDS
     yield from ((group.name, parameter) for parameter in group.params)
     for name, command in commands():
@@ -381,7 +382,7 @@ def parameters():
 
 
 def test_every_command_and_every_option_has_help():
-    group = typer.main.get_command(app_of())
+    group = typer.main.get_command(app_of(PROGRAM))
     assert all(
         len(command.help.split()) > 3 for command in (group, *group.commands.values(), *dict(commands()).values())
     )

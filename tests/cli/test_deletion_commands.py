@@ -20,7 +20,7 @@ from s3t.cli.app import app_of
 from s3t.cli.display import remedy
 from s3t.deletion import deleter
 from s3t.ledger.work import Uses
-from s3t.results import LogEntry
+from s3t.results.log import LogEntry
 from s3t.run.lazy_workshop import LazyWorkshop
 from s3t.run.training import Trainer
 from testing import tiny
@@ -377,7 +377,7 @@ def test_the_program_forbids_core_dumps_before_anything_else():
         "import resource, sys",
         "asked = []",
         "resource.setrlimit = lambda what, limits: asked.append((what, limits[0]))",
-        "from s3t.cli import main",
+        "from s3t_server.program import main",
         "sys.argv = ['s3t', '--version']",
         "try: main()",
         "finally: assert asked == [(resource.RLIMIT_CORE, 0)], asked",

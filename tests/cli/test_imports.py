@@ -49,7 +49,7 @@ COMMANDS = {
 """Commands, and what of `SLOW` each may import."""
 PROGRAM = (
     "import json, sys",
-    "from s3t.cli import main",
+    "from s3t_server.program import main",
     "try: main()",
     "finally: print(json.dumps(sorted(sys.modules)), file=sys.stderr)",
 )

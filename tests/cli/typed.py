@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from s3t.cli.app import app_of, run
+from s3t_server.program import COMMANDS
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text()
 KEYED_BY_DATA = {
@@ -28,7 +29,7 @@ KEYED_BY_DATA = {
 
 
 def invoke(*arguments):
-    return CliRunner().invoke(app_of(), [*map(str, arguments)])
+    return CliRunner().invoke(app_of(COMMANDS), [*map(str, arguments)])
 
 
 def document(*arguments, status=0, quiet=False):
@@ -86,6 +87,6 @@ def program(*arguments):
     """The whole program in this process, with its net below the commands; `invoke` is the commands alone."""
     streams = [io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace") for _ in range(2)]
     with redirect_stdout(streams[0]), redirect_stderr(streams[1]), pytest.raises(SystemExit) as ended:
-        run([*map(str, arguments)])
+        run([*map(str, arguments)], COMMANDS)
     stdout, stderr = ((stream.flush(), stream.buffer.getvalue())[1].decode() for stream in streams)
     return Ended(status=ended.value.code or 0, stdout=stdout, stderr=stderr)

@@ -21,6 +21,7 @@ import yaml
 
 import s3t
 from s3t.cli.app import run as run_command
+from s3t_server.program import COMMANDS
 from testing import tiny
 from tests.inputs import wrong
 
@@ -192,7 +193,7 @@ def _here(words: list[str], folder: Path) -> tuple[int | None, str, str]:
     sys.stdin = io.TextIOWrapper(io.BytesIO(b""))
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), _bounded():
-            run_command(words)
+            run_command(words, COMMANDS)
     except SystemExit as ended:
         status = ended.code if isinstance(ended.code, int) else 0
     except TooLong:

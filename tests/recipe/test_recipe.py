@@ -9,9 +9,10 @@ import pytest
 import yaml
 
 from s3t import Recipe, RecipeError, load_recipe
+from s3t.descriptions import descriptions_of
 from s3t.recipe import BelowDepth, Group, Training, recipe_from
 from s3t.recipe.loading import parse_yaml, to_yaml
-from s3t.recipe.parts import REFUSED_INITS, descriptions_of
+from s3t.recipe.parts import REFUSED_INITS
 
 ISSUE_EXAMPLE = """\
 task: text-classification

@@ -8,9 +8,9 @@ import sys
 import time
 from pathlib import Path
 
-from s3t.cli import main
 from s3t.ledger.presence import Presence
 from s3t_server.answering import PendingResponse
+from s3t_server.program import main
 
 
 def wait_at(marker: Path, what: str) -> None:

@@ -18,6 +18,7 @@ from typer.main import get_command
 import s3t
 from s3t.cli.app import app_of
 from s3t.folder import secret
+from s3t_server.program import COMMANDS
 from s3t_server.tokens import Access
 from testing.served import serving
 from tests.serve.test_server import server
@@ -80,7 +81,7 @@ def commands():
 
 def parsed(arguments):
     """Parse a command line as the program does, down to its options, and run nothing."""
-    command, context = get_command(app_of()), None
+    command, context = get_command(app_of(COMMANDS)), None
     while hasattr(command, "resolve_command"):
         context = command.make_context(command.name, list(arguments), parent=context)
         _, command, arguments = command.resolve_command(context, [*context._protected_args, *context.args])

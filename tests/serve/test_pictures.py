@@ -8,7 +8,7 @@ from s3t.inventory import Inventory
 from s3t.ledger.depths import DepthChange
 from s3t.partition import Place
 from s3t.planning.forecast import Forecast
-from s3t.results import LogEntry
+from s3t.results.log import LogEntry
 from s3t.run.reporting import shards_of
 from s3t.sequences import Setting, cyclic
 from s3t.stages import Stage, stages_of

@@ -5,9 +5,8 @@ from __future__ import annotations
 import gc
 import sys
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import Annotated, NoReturn
 
 import typer
@@ -29,14 +28,13 @@ _HELP = (
 
 _NAMES = """
     plan sequences simulate tune init train predict generate score evaluate harness delete locate log status repair
-    extend audit serve token deletions clone export erase reconcile destroy-key ids
+    extend audit clone export erase reconcile destroy-key ids
 """
-COMMANDS = tuple(_NAMES.split())
-_OF_OTHERS = {"serve", "token", "deletions"}
-"""Commands of packages that build on this one: modules by their entry points."""
+COMMANDS = {name: f"s3t.cli.{name.replace('-', '_')}" for name in _NAMES.split()}
+"""The library's commands, and their modules. A package that builds on it adds its own (`s3t_server.program`)."""
 
 
-def app_of(names: Iterable[str] = COMMANDS) -> typer.Typer:
+def app_of(commands: Mapping[str, str] = COMMANDS) -> typer.Typer:
     """The program with these commands. Their modules are imported here, and no other command's."""
     app = typer.Typer(
         name="s3t",
@@ -47,12 +45,8 @@ def app_of(names: Iterable[str] = COMMANDS) -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     app.callback()(_options)
-    for name in names:
-        if name in _OF_OTHERS:
-            (other,) = entry_points(group="s3t.commands", name=name)
-            module = other.load()
-        else:
-            module = import_module(f"s3t.cli.{name.replace('-', '_')}")
+    for name, place in commands.items():
+        module = import_module(place)
         if hasattr(module, "COMMANDS"):
             group = typer.Typer(help=module.__doc__, epilog=EPILOG, no_args_is_help=True, rich_markup_mode=None)
             for own, command in module.COMMANDS.items():
@@ -77,8 +71,8 @@ def _options(
     pass
 
 
-def main() -> None:
-    """Run the program; exits."""
+def main(commands: Mapping[str, str] = COMMANDS) -> None:
+    """Run the program with these commands; exits."""
     from s3t.program import exit_on_sigterm, set_up_process, set_up_streams
 
     set_up_streams()
@@ -86,16 +80,16 @@ def main() -> None:
     exit_on_sigterm()
     threading.excepthook = _report_thread
     try:
-        run(sys.argv[1:])
+        run(sys.argv[1:], commands)
     finally:
         gc.freeze()  # Python would look through all that was imported, several times, before it ends
 
 
-def run(arguments: Sequence[str]) -> NoReturn:
+def run(arguments: Sequence[str], commands: Mapping[str, str] = COMMANDS) -> NoReturn:
     """Run one command; whatever happens, exits with the status that the documentation gives to it."""
-    named = [name for name in arguments[:1] if name in COMMANDS]
-    with bugs_reported(arguments, COMMANDS):
-        app_of(named or COMMANDS)(arguments)
+    named = {name: commands[name] for name in arguments[:1] if name in commands}
+    with bugs_reported(arguments, tuple(commands)):
+        app_of(named or commands)(arguments)
     raise SystemExit(0)
 
 

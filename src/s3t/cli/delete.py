@@ -17,7 +17,7 @@ from s3t.progress_bar import ProgressBar
 from s3t.wording import counted
 
 if TYPE_CHECKING:
-    from s3t.results import Deletion
+    from s3t.results.changes import Deletion
 
 RecordOption = Annotated[
     list[str] | None,

@@ -15,7 +15,9 @@ from s3t.wording import counted, duration, numbers
 if TYPE_CHECKING:
     from s3t.partition import Place
     from s3t.planning.forecast import Forecast
-    from s3t.results import Chain, Deletion, Export, LogEntry, Shard, Status, Training
+    from s3t.results.changes import Deletion, Training
+    from s3t.results.log import LogEntry
+    from s3t.results.state import Chain, Export, Shard, Status
 
 MOST_SHARDS = 20
 """Shards that are drawn, where each of their chains takes a line; of others the number is told."""
@@ -84,7 +86,7 @@ def print_shards(shards: Sequence[Shard], title: str) -> None:
 def slices_of(chain: Chain) -> str:
     """Slices of a chain, those that a repair trains in brackets.
 
-    >>> from s3t.results import Chain
+    >>> from s3t.results.state import Chain
     >>> slices_of(Chain(order=(0, 2, 1), depth=1)), slices_of(Chain(order=(0, 2), depth=2))
     ('0 [2 1]', '0 2')
     """

@@ -15,7 +15,8 @@ from s3t.progress_bar import ProgressBar
 from s3t.wording import numbers
 
 if TYPE_CHECKING:
-    from s3t.results import Exports, Status
+    from s3t.results.changes import Exports
+    from s3t.results.state import Status
 
 
 OutputOption = Annotated[

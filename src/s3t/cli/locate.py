@@ -17,7 +17,7 @@ from s3t.cli.remote import RunOrServerArgument, UrlOption, folder, server
 from s3t.wording import counted
 
 if TYPE_CHECKING:
-    from s3t.results import Location
+    from s3t.results.log import Location
 
 
 def command(

@@ -16,7 +16,7 @@ from s3t.cli.remote import RunOrServerArgument, UrlOption, folder, server
 from s3t.wording import counted
 
 if TYPE_CHECKING:
-    from s3t.results import LogEntry
+    from s3t.results.log import LogEntry
 
 STEPS = ("received", "accepted", "effective", "erased")
 WIDTH = 120

@@ -29,7 +29,7 @@ from s3t.ledger.locks import try_hold
 from s3t.ledger.presence import Presence
 from s3t.partition import Place
 from s3t.progress import SILENT, Progress
-from s3t.results import LogEntry
+from s3t.results.log import LogEntry
 
 BATCH_NAMES = 10_000
 """Names of a request that are accepted in one transaction."""

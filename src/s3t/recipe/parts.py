@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import datetime
-import inspect
 import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import pairwise
 from typing import Annotated, Any, Final, Literal, Self, TypeAlias, get_args
 
 from pydantic import (
@@ -29,29 +26,12 @@ from pydantic import (
 from pydantic_core import PydanticKnownError
 
 from s3t import forests, methods
+from s3t.descriptions import describe
 from s3t.errors import PlanningError, listed
 from s3t.methods import METHODS, Options, Trainable, method_named
 from s3t.recipe.labels import alike, refuse_untyped
 from s3t.sequences import DEFAULT_SELECTOR, SELECTORS, no_selector
 from s3t.sequences.selector import DEFAULT_DELETIONS, DEFAULT_HORIZON
-
-
-def descriptions_of(part: type[BaseModel]) -> dict[str, str]:
-    """The description of each field that has one, by the field's name: the strings below them in the source.
-
-    Pydantic reads them too (`use_attribute_docstrings`), but whenever the models are imported, as every command does.
-    """
-    (definition,) = ast.parse(inspect.getsource(part)).body
-    found = {}
-    for field, below in pairwise(definition.body if isinstance(definition, ast.ClassDef) else []):
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(below, ast.Expr):
-            found[field.target.id] = inspect.cleandoc(ast.literal_eval(below.value))
-    return found
-
-
-def _describe(schema: dict[str, Any], part: type[BaseModel]) -> None:
-    for name, description in descriptions_of(part).items():
-        schema["properties"][part.model_fields[name].alias or name]["description"] = description
 
 
 def _refuse(value: Any, *kinds: type) -> Any:
@@ -86,7 +66,7 @@ def _kinds(annotation: Any) -> set[type]:
 
 class Part(BaseModel):
     model_config = ConfigDict(
-        frozen=True, extra="forbid", json_schema_extra=_describe, hide_input_in_errors=True, allow_inf_nan=False
+        frozen=True, extra="forbid", json_schema_extra=describe, hide_input_in_errors=True, allow_inf_nan=False
     )
 
     @field_validator("*", mode="before")

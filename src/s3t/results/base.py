@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, WithJsonSchema
 
+from s3t.descriptions import describe
 from s3t.sequences import Order
 from s3t.stages import Kind, Stage
 
@@ -14,7 +15,7 @@ from s3t.stages import Kind, Stage
 class Result(BaseModel):
     """A result of a verb, of the same class from `Run` and from `Client`. A `repr` holds no names of records."""
 
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, json_schema_extra=describe)
 
     def to_json(self) -> dict[str, Any]:
         """The document of `--json`."""

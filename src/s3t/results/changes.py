@@ -10,7 +10,8 @@ from pydantic import PlainSerializer, computed_field
 
 from s3t.partition import Place
 from s3t.results.base import OfStage, Result, StageField, Time
-from s3t.results.state import Export, LogEntry, Shard, State
+from s3t.results.log import LogEntry, State
+from s3t.results.state import Export, Shard
 from s3t.stages import Stage
 from s3t.wording import counted
 
@@ -201,38 +202,6 @@ class Audit(Result):
             f"Audit({verdict}, generation {self.generation}, {counted(self.checked, 'stage')} checked, "
             f"{len(self.replayed)} replayed{''.join(f'; {warning}' for warning in self.warnings)}){shown}"
         )
-
-
-class Location(Result):
-    """Presence of one name in the run."""
-
-    kind: Literal["record", "subject"]
-    name: str
-    places: tuple[Place, ...]
-    """Slices that hold it; of a subject all records are in one."""
-    records: int
-    """Rows: of a subject as many as it has records."""
-    unreadable: tuple[Place, ...]
-    """Slices that may hold it although the ledger does not know it, and whose files cannot be read."""
-    deleted: LogEntry | None
-    """The deletion that took it (of a subject, its last record); null if it is present, or was never held."""
-
-    @property
-    def present(self) -> bool:
-        """True if the run holds it."""
-        return bool(self.places)
-
-    @computed_field  # type: ignore[prop-decorator]
-    @property
-    def state(self) -> Literal["present", "unknown"] | State:
-        """present, accepted, effective, erased, or unknown."""
-        if self.present:
-            return "present"
-        return "unknown" if self.deleted is None else self.deleted.state
-
-    def __repr__(self) -> str:
-        """Kind and state; names do not belong in logs."""
-        return f"Location({self.kind}, {self.state})"
 
 
 class Exported(OfStage):

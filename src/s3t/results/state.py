@@ -5,15 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import computed_field
-
 from s3t.planning.forecast import Forecast
 from s3t.results.base import OfStage, Result, Time
+from s3t.results.log import LogEntry
 from s3t.sequences import Order
 from s3t.wording import counted
-
-State = Literal["accepted", "effective", "erased"]
-"""The last step of a deletion that is complete."""
 
 
 class Chain(Result):
@@ -56,33 +52,6 @@ class Export(OfStage):
     """Null while it is written."""
     to_withdraw: bool
     """It holds a deleted record: the deletion is not erased before it is withdrawn (`Run.withdraw`)."""
-
-
-class LogEntry(Result):
-    """A deletion in the log; entry 0 is the making of the run."""
-
-    generation: int
-    records: int
-    """Records that it deleted."""
-    received_at: Time
-    """When the process received the request; deadlines count from it."""
-    accepted_at: Time | None
-    """Latest time at which it became durable; null for the moments until that is noted."""
-    effective_at: Time | None
-    """When no answer could use its records any more."""
-    erased_at: Time | None
-    """When no byte of them was left."""
-    to_withdraw: tuple[str, ...] | None = ()
-    """Exports with its records in them, which have to be withdrawn before it is erased; null for callers without the
-    scope operate, whom their names would tell where its records lay."""
-
-    @computed_field  # type: ignore[prop-decorator]
-    @property
-    def state(self) -> State:
-        """The last step that is complete."""
-        if self.erased_at is not None:
-            return "erased"
-        return "accepted" if self.effective_at is None else "effective"
 
 
 class Status(Result):

@@ -21,7 +21,7 @@ from s3t.errors import DecidedError, FsyncError, InputError, OwnRequestError, S3
 from s3t.ledger import Held, Snapshot, Transaction
 from s3t.partition import Place
 from s3t.records.requests import requested, requested_names
-from s3t.results import Deletion
+from s3t.results.changes import Deletion
 from s3t.run.deleting import deletion_of
 from s3t.run.parts import Parts
 

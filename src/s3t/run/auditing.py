@@ -12,7 +12,7 @@ from s3t.ledger.work import Overtaken, Uses
 from s3t.models.source import model_digest, model_folder
 from s3t.partition import Place
 from s3t.progress import Progress, telling
-from s3t.results import Audit
+from s3t.results.changes import Audit
 from s3t.run.answerer import Watched
 from s3t.run.parts import Parts
 from s3t.run.reporting import outage_of

@@ -14,7 +14,8 @@ from s3t.ledger import ExportRow
 from s3t.ledger.locks import hold
 from s3t.progress import SILENT, Progress, telling
 from s3t.records.requests import requested, requested_names
-from s3t.results import Deletion, Reconciliation, Status
+from s3t.results.changes import Deletion, Reconciliation
+from s3t.results.state import Status
 from s3t.run.parts import Parts
 from s3t.run.reporting import exports_of, inventory_now, missing_hours, outage_of, shards_of, status_of
 from s3t.wording import counted

@@ -45,7 +45,7 @@ from s3t.models.encoders import encoder_for
 from s3t.models.language import LanguageEncoder
 from s3t.models.source import PACKAGE_PREFIX, check_unchanged, model_folder
 from s3t.progress import Progress, telling
-from s3t.results import Exported, Exports
+from s3t.results.changes import Exported, Exports
 from s3t.run.parts import Parts
 from s3t.stages import Stage, model_stages
 from s3t.store import read_chain

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from s3t.deletion.lookup import FileMatches, Lookup, refuse_if_lost
 from s3t.ledger import RecordRow, Transaction
 from s3t.partition import Secret
-from s3t.results import Location
+from s3t.results.log import Location
 
 
 def locate(lookup: Lookup, *, records: Sequence[str], subjects: Sequence[str]) -> tuple[Location, ...]:

@@ -16,7 +16,8 @@ from s3t.ledger import ExportRow, Transaction
 from s3t.partition import Place
 from s3t.planning.forecast import Forecast
 from s3t.recipe import Recipe
-from s3t.results import Chain, Export, LogEntry, Shard, Status
+from s3t.results.log import LogEntry
+from s3t.results.state import Chain, Export, Shard, Status
 from s3t.run.advice import empty_slices, few_steps, outage
 from s3t.run.forecasting import forecast_of, hours_of
 from s3t.run.parts import Parts

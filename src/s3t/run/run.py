@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from s3t.recipe import Recipe
     from s3t.records.ingest import IngestedInputs, Inputs
     from s3t.records.reading import Data
-    from s3t.results import Audit, Deletion, Exports, Location, LogEntry, Reconciliation, Status, Training
+    from s3t.results.changes import Audit, Deletion, Exports, Reconciliation, Training
+    from s3t.results.log import Location, LogEntry
+    from s3t.results.state import Status
     from s3t.run.answers import Evaluation, Predictions
     from s3t.run.approvals import Approvals
     from s3t.run.extension import Extension, RepairExtension

@@ -22,7 +22,7 @@ from s3t.ledger import Snapshot, Trained
 from s3t.ledger.work import Leaving, Overtaken, Uses, Work
 from s3t.progress import Progress, telling
 from s3t.recipe import Recipe
-from s3t.results import TrainedStage, Training
+from s3t.results.changes import TrainedStage, Training
 from s3t.run.orders import Policy, Spares
 from s3t.run.parts import Parts
 from s3t.run.placement import WorkerCount, check_workers, placements

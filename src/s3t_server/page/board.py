@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from s3t.ledger import Held, Repair
     from s3t.ledger.depths import DepthChange
     from s3t.planning.forecast import Forecast
-    from s3t.results import Deletion, Status
+    from s3t.results.changes import Deletion
+    from s3t.results.state import Status
     from s3t.run import Run
     from s3t.stages import Stage
     from s3t_server.repairs import Repairs

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from s3t.results import Deletion, Location
+from s3t.results.changes import Deletion
+from s3t.results.log import Location
 from s3t.wording import counted
 from s3t_server.page.outlook import in_words
 from s3t_server.page.pictures import chains_picture

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from s3t.inventory import Inventory
 from s3t.ledger import Repair
 from s3t.planning.forecast import Forecast, Spread
-from s3t.results import Status
+from s3t.results.state import Status
 from s3t.wording import counted, duration
 from s3t_server.page.pictures import range_picture
 from s3t_server.page.views import mean

@@ -18,7 +18,7 @@ from s3t_server.page.consequences import Consequences, consequences
 from s3t_server.page.rendering import html
 
 if TYPE_CHECKING:
-    from s3t.results import Status
+    from s3t.results.state import Status
 
 _ROWS = 15
 """Deletions on a page of them."""

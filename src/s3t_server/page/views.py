@@ -9,8 +9,8 @@ from typing import Literal
 from markupsafe import Markup
 
 from s3t.planning.forecast import Forecast, Spread
-from s3t.results import Shard as ShardState
-from s3t.results import Status
+from s3t.results.state import Shard as ShardState
+from s3t.results.state import Status
 from s3t.stages import Stage
 from s3t.wording import counted
 from s3t_server.page.pictures import Chain, chains_picture
