@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 Data: TypeAlias = "str | Path | pa.Table | datasets.Dataset | pd.DataFrame"
 """Types that users may pass as data."""
 Format: TypeAlias = Literal["csv", "jsonl", "parquet"]
-Row = TypeVar("Row")
+Cell = TypeVar("Cell")
 
 FORMATS: Mapping[str, Format] = {
     ".csv": "csv",
@@ -366,7 +366,8 @@ def _windows(
         with open_regular(path) if path is not None else nullcontext(cast("BinaryIO", source)) as file:
             before = None if path is None else _state(file)
             if form == "jsonl":
-                yield from _cut(_json_rows(file, patient=path is not None), positions, size, most=size < WHOLE)
+                objects = ((line, (row,), long) for line, row, long in _json_rows(file, patient=path is not None))
+                yield from _cut(objects, positions, size, most=size < WHOLE)
             elif form == "parquet":
                 yield from _parquet_windows(file, size)
             else:
@@ -385,17 +386,20 @@ def _state(file: BinaryIO) -> tuple[int, int]:
     return state.st_size, state.st_mtime_ns
 
 
-def _cut(rows: Iterable[tuple[int, Row, int]], positions: Positions, size: int, *, most: bool) -> Iterator[list[Row]]:
-    """Windows of rows, each of which comes with its line and its characters; with `most`, long ones make fewer."""
-    window: list[Row] = []
-    count = characters = 0
+def _cut(
+    rows: Iterable[tuple[int, Iterable[Cell], int]], positions: Positions, size: int, *, most: bool
+) -> Iterator[list[Cell]]:
+    """Windows of rows: the cells of all, one after another. A row comes with its line, its cells and its characters;
+    with `most`, long rows make shorter windows."""
+    window: list[Cell] = []
+    count = begin = characters = 0
     for line, row, long in rows:
         positions.add(count, line)
-        window.append(row)
+        window += row
         count, characters = count + 1, characters + long
-        if len(window) >= size or (most and characters > _MOST_CHARACTERS):
+        if count - begin >= size or (most and characters > _MOST_CHARACTERS):
             yield window
-            window, characters = [], 0
+            window, begin, characters = [], count, 0
     if window or count == 0:
         yield window
 
@@ -419,20 +423,20 @@ def _csv_windows(file: BinaryIO, positions: Positions, size: int, *, patient: bo
     # Bytes that are not UTF-8 become halves of surrogate pairs, which no UTF-8 text holds.
     lines = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
     try:
-        rows = _csv_rows(lines)
-        line, header = next(rows, (0, []))
+        rows = _csv_rows(lines, problems)
+        line, header, _ = next(rows, (0, [], 0))
         if not header:
             raise UnreadableError("is an empty CSV file; begin it with a row of column names")
         if not all(map(is_unicode, header)):
             raise UnreadableError(_not_utf8(line))
         first = 0
-        for window in _cut(_rectangular(rows, len(header), problems), positions, size, most=True):
+        for window in _cut(rows, positions, size, most=True):
             table = _text_table(window, header, first, positions)
             if problems and not patient:
                 break
             if not problems:
                 yield table
-            first += len(window)
+            first += len(window) // len(header)
     except UnreadableError as fault:
         unreadable = fault.args
     finally:
@@ -441,8 +445,9 @@ def _csv_windows(file: BinaryIO, positions: Positions, size: int, *, patient: bo
         raise UnreadableError(*problems.sentences(), *unreadable)
 
 
-def _csv_rows(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
-    """Rows that are not blank, each with the line that it begins in.
+def _csv_rows(lines: Iterable[str], problems: Problems) -> Iterator[tuple[int, list[str], int]]:
+    """Rows that are not blank, the header first, each with the line that it begins in and its characters; in place of
+    one with too few or too many cells, an empty one.
 
     Python's reader is strict, and takes cells as they are. Arrow's reads on from an open quote to the end of the file,
     and drops a line feed at the end of a block (apache/arrow#51368).
@@ -456,38 +461,36 @@ def _csv_rows(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
             yield line
 
     reader = csv.reader(noted(), strict=True)
-    end = 0
+    end, number, width = 0, -1, 0  # the header is row -1
     try:
         for row in reader:
             line, end = end + 1, reader.line_num
+            characters = sum(map(len, of_row))
             of_row.clear()
-            if row:
-                yield line, row
+            if not row:
+                continue
+            if len(row) != width and number >= 0:
+                if not all(map(is_unicode, row)):
+                    raise UnreadableError(_not_utf8(line))
+                why = f"the row has {len(row)} cells and the header {width}; put cells that hold commas into quotes"
+                problems.add_row(number, why)
+                row = [""] * width
+            elif number < 0:
+                width = len(row)
+            yield line, row, characters
+            number += 1
     except csv.Error:
         raise UnreadableError(_open_quote(end + 1, "".join(of_row))) from None
 
 
-def _rectangular(
-    rows: Iterable[tuple[int, list[str]]], width: int, problems: Problems
-) -> Iterator[tuple[int, list[str], int]]:
-    """Rows of one width, with their characters; in place of one with too few or too many cells, an empty one."""
-    for number, (line, row) in enumerate(rows):
-        if len(row) != width:
-            if not all(map(is_unicode, row)):
-                raise UnreadableError(_not_utf8(line))
-            problems.add_row(
-                number, f"the row has {len(row)} cells and the header {width}; put cells that hold commas into quotes"
-            )
-            row = [""] * width
-        yield line, row, sum(map(len, row))
-
-
-def _text_table(rows: list[list[str]], header: list[str], first: int, positions: Positions) -> pa.Table:
-    columns = list(zip(*rows, strict=True)) or [()] * len(header)
+def _text_table(cells: list[str], header: list[str], first: int, positions: Positions) -> pa.Table:
+    """The table of a window's cells, which come row by row; not row objects, which cost as much as reading them."""
+    width = len(header)
     try:
-        return pa.Table.from_arrays([pa.array(column, pa.string()) for column in columns], names=header)
+        columns = [pa.array(cells[column::width], pa.string()) for column in range(width)]
+        return pa.Table.from_arrays(columns, names=header)
     except UnicodeEncodeError:
-        bad = next(number for number, row in enumerate(rows) if not all(map(is_unicode, row)))
+        bad = next(place for place, cell in enumerate(cells) if not is_unicode(cell)) // width
     raise UnreadableError(_not_utf8(*positions.numbers([first + bad])))
 
 
