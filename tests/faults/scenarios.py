@@ -108,7 +108,7 @@ def export_and_delete(program: Program) -> None:
         run.export(program.run.with_name(EXPORTS))
         delete(program, run, ONE)
         for each in run.status().to_withdraw:
-            run.withdraw(each.label)
+            run.withdraw(each.name)
         program.acknowledge(ERASED)
 
 

@@ -145,9 +145,10 @@ class Check:
     def _exports(self, run: s3t.Run) -> Iterator[str]:
         """What was exported is of what is alive; what was not, the operator withdraws, and nothing is left of it."""
         for export in run.status().to_withdraw:
-            run.withdraw(export.label)
+            run.withdraw(export.name)
         alive = set(run.inventory().alive.values())
-        standing = {export.name: export for export in run.status().exports}
+        with run.parts.ledger.reading() as transaction:
+            standing = {export.label: export for export in transaction.exports.standing()}
         for path in self.watched.glob(f"{EXPORTS}/*"):
             if path.name not in standing:
                 yield f"{path.name} was left behind by an export"

@@ -91,7 +91,7 @@ def test_two_give_byte_for_byte_what_one_gives_and_tell_it_as_one(made):
     assert (report.discarded, report.missing) == (0, 0)
     assert (two.total, two.count) == (one.total, one.count)
     assert sorted(two.heard) == sorted(one.heard)
-    assert [end.losses for end in report.stages] == [end.losses for end in expected.stages]
+    assert [end.losses for end in report.summaries] == [end.losses for end in expected.summaries]
     assert [events_of(two, stage) for stage in report.stages] == [events_of(one, stage) for stage in report.stages]
     assert [event for event in two.events if isinstance(event, s3t.TrainingStart)] == [s3t.TrainingStart(stages=18)]
     assert (two.heard[0], two.heard[-1]) == ("training 18 stages on 24 records, 2 epochs each", "finished")
