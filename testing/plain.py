@@ -16,7 +16,7 @@ from torch import nn
 from s3t.models.adapters import StageTensors
 from s3t.models.blocks import BlockModel, BlockTensors, Model, OneProduct, peft_config
 from s3t.models.encoders import Encoded, Encoder
-from s3t.recipe import Training
+from s3t.recipe import TrainingSettings
 from s3t.tasks.aggregate import Scores
 from s3t.training.numerics import exact_numerics
 
@@ -28,7 +28,7 @@ def member_logits(
     *,
     encoder: Encoder,
     batch_size: int,
-    training: Training,
+    training: TrainingSettings,
 ) -> Scores:
     """One member's logits of every input, N x C; the batches are the inputs in their order."""
     device = next(model.base.model.parameters()).device

@@ -25,7 +25,7 @@ from s3t_server.problems import refusal_to
 from s3t_server.writing import Gone, Order
 
 if TYPE_CHECKING:
-    from s3t.prediction.generation import Finish, Likely, Piece, Sampling, Token
+    from s3t.prediction.generation import Finish, Likely, Piece, Sampling, WrittenToken
     from s3t.records.ingest import IngestedInputs
     from s3t.run.pending import PendingTexts
 
@@ -74,7 +74,7 @@ class Shape:
                 yield self._document(pending, [choice], chunk=True, **({"usage": None} if self.counted else {}))
 
     def _choice(
-        self, index: int, shown: dict[str, Any], tokens: Sequence[Token], finish: Finish | None
+        self, index: int, shown: dict[str, Any], tokens: Sequence[WrittenToken], finish: Finish | None
     ) -> dict[str, Any]:
         logprobs = (_of_chat(tokens) if self.chat else _of_completion(tokens)) if self.logprobs else None
         return {"index": index, **shown, "logprobs": logprobs, "finish_reason": finish}
@@ -94,7 +94,7 @@ class Shape:
         }
 
 
-def _of_chat(tokens: Sequence[Token]) -> dict[str, Any]:
+def _of_chat(tokens: Sequence[WrittenToken]) -> dict[str, Any]:
     def shown(one: Likely) -> dict[str, Any]:
         return {"token": one.text, "logprob": one.logprob, "bytes": list(one.bytes)}
 
@@ -102,7 +102,7 @@ def _of_chat(tokens: Sequence[Token]) -> dict[str, Any]:
     return {"content": content, "refusal": None}
 
 
-def _of_completion(tokens: Sequence[Token]) -> dict[str, Any]:
+def _of_completion(tokens: Sequence[WrittenToken]) -> dict[str, Any]:
     return {
         "tokens": [token.chosen.text for token in tokens],
         "token_logprobs": [token.chosen.logprob for token in tokens],

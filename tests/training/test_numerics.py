@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from s3t.models.assembly import Abilities
-from s3t.recipe import Training
+from s3t.recipe import TrainingSettings
 from s3t.training import numerics
 from s3t.training.numerics import environment, exact_numerics, resolve_device, resolved
 
@@ -16,8 +16,8 @@ ABLE = Abilities(sdpa=True, trunk=True, shortcuts=["packing"], writing="batched"
 def test_auto_precision_is_bfloat16_only_where_the_processor_has_it():
     capabilities = torch.cpu.get_capabilities()
     native = capabilities.get("avx512_bf16") or capabilities.get("amx_bf16")
-    assert resolved(Training(device="cpu"), ABLE, cores=8).precision == ("bfloat16" if native else "float32")
-    assert resolved(Training(precision="float32"), ABLE, cores=8).precision == "float32"
+    assert resolved(TrainingSettings(device="cpu"), ABLE, cores=8).precision == ("bfloat16" if native else "float32")
+    assert resolved(TrainingSettings(precision="float32"), ABLE, cores=8).precision == "float32"
 
 
 @pytest.mark.parametrize(
@@ -35,8 +35,8 @@ def test_auto_precision_is_bfloat16_only_where_the_processor_has_it():
 )
 def test_auto_threads_are_worth_the_models_width_and_no_more_than_there_are(width, torchs, cores, threads, monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: torchs)
-    assert resolved(Training(), replace(ABLE, width=width), cores=cores).threads == threads
-    assert resolved(Training(threads=3), replace(ABLE, width=width), cores=cores).threads == 3
+    assert resolved(TrainingSettings(), replace(ABLE, width=width), cores=cores).threads == threads
+    assert resolved(TrainingSettings(threads=3), replace(ABLE, width=width), cores=cores).threads == 3
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_auto_threads_are_worth_the_models_width_and_no_more_than_there_are(widt
     [("bfloat16", True, "eager"), ("float32", True, "sdpa"), ("float32", False, "eager")],
 )
 def test_auto_attention_is_torchs_where_the_model_has_it_and_it_is_fast(precision, sdpa, attention):
-    training = Training(device="cpu", precision=precision)
+    training = TrainingSettings(device="cpu", precision=precision)
     assert resolved(training, replace(ABLE, sdpa=sdpa), cores=8).attention == attention
     asked = training.model_copy(update={"attention": "model"})
     assert resolved(asked, ABLE, cores=8).attention == "model"
@@ -52,18 +52,18 @@ def test_auto_attention_is_torchs_where_the_model_has_it_and_it_is_fast(precisio
 
 @pytest.mark.parametrize("trunk", [True, False])
 def test_the_trunk_is_kept_where_the_model_allows_it(trunk):
-    assert resolved(Training(), replace(ABLE, trunk=trunk), cores=8).trunk_cache is trunk
-    assert resolved(Training(trunk_cache=False), ABLE, cores=8).trunk_cache is False
+    assert resolved(TrainingSettings(), replace(ABLE, trunk=trunk), cores=8).trunk_cache is trunk
+    assert resolved(TrainingSettings(trunk_cache=False), ABLE, cores=8).trunk_cache is False
 
 
 @pytest.mark.parametrize("shortcuts", [[], ["packing"], ["packing", "first-token"]])
 def test_shortcuts_are_taken_where_the_model_allows_them(shortcuts):
-    assert resolved(Training(), replace(ABLE, shortcuts=shortcuts), cores=8).shortcuts == shortcuts
-    assert resolved(Training(shortcuts=[]), ABLE, cores=8).shortcuts == []
+    assert resolved(TrainingSettings(), replace(ABLE, shortcuts=shortcuts), cores=8).shortcuts == shortcuts
+    assert resolved(TrainingSettings(shortcuts=[]), ABLE, cores=8).shortcuts == []
 
 
 def test_nothing_is_computed_with_an_auto_left():
-    with pytest.raises(ValueError, match="resolved"), exact_numerics(resolve_device("cpu"), Training()):
+    with pytest.raises(ValueError, match="resolved"), exact_numerics(resolve_device("cpu"), TrainingSettings()):
         pass
 
 
@@ -76,7 +76,7 @@ def test_the_environment_names_what_decides_bits():
 def test_precision_and_determinism_hold_within_and_not_after(precision):
     device = resolve_device("cpu")
     before = torch.get_num_threads()
-    with exact_numerics(device, Training(precision=precision, threads=before + 1)):
+    with exact_numerics(device, TrainingSettings(precision=precision, threads=before + 1)):
         assert torch.get_num_threads() == before + 1
         assert torch.are_deterministic_algorithms_enabled()
         assert torch.is_autocast_enabled("cpu") == (precision == "bfloat16")
@@ -89,7 +89,7 @@ def test_what_torch_was_told_elsewhere_does_not_hold_within_and_does_again_after
     torch.set_float32_matmul_precision("medium")
     torch.set_default_dtype(torch.float64)
     try:
-        with exact_numerics(resolve_device("cpu"), Training(precision="float32", threads=1)):
+        with exact_numerics(resolve_device("cpu"), TrainingSettings(precision="float32", threads=1)):
             assert torch.get_float32_matmul_precision() == "highest"
             assert torch.get_default_dtype() == torch.float32
         assert torch.get_float32_matmul_precision() == "medium"
@@ -103,7 +103,7 @@ def test_what_torch_was_told_elsewhere_does_not_hold_within_and_does_again_after
 def test_filling_new_memory_is_set_and_put_back(fill, monkeypatch):
     monkeypatch.setattr(numerics, "FILL_NEW_MEMORY", fill)
     monkeypatch.setattr(torch.utils.deterministic, "fill_uninitialized_memory", not fill)
-    with exact_numerics(resolve_device("cpu"), Training(precision="float32", threads=1)):
+    with exact_numerics(resolve_device("cpu"), TrainingSettings(precision="float32", threads=1)):
         assert torch.utils.deterministic.fill_uninitialized_memory is fill
         assert not fill or torch.empty(1_000).isnan().all()
     assert torch.utils.deterministic.fill_uninitialized_memory is not fill

@@ -481,7 +481,7 @@ class Measured(BaseModel, frozen=True):
         return cls(mean=float(values.mean()), std=float(values.std()))
 
 
-class Repairs(BaseModel, frozen=True):
+class RepairCosts(BaseModel, frozen=True):
     """Repairs of a system over a number of deletions. Costs are in full trainings, or in seconds."""
 
     over: int
@@ -515,7 +515,7 @@ class Simulation(BaseModel, frozen=True):
     """Mean depth of the shards after 1, 2, 4, ... deletions in the system, as long as most systems live."""
     unit: str
     """Unit of the costs."""
-    repaired: Repairs | None
+    repaired: RepairCosts | None
     """None: no policy was given."""
 
 
@@ -527,7 +527,7 @@ def summary(falls: Falls, life: Life | None, *, deletions: Deletions, tops: int,
     repaired = None
     if life is not None:
         measured = {name: Measured.of(getattr(life, name)) for name in ("repairs", "cost", "mean_depth", "hit_depth")}
-        repaired = Repairs(
+        repaired = RepairCosts(
             over=len(life.depth_counts) - 1,
             training_cost=life.training,
             least_hit_depth=life.least_hit_depth,

@@ -39,7 +39,7 @@ from s3t.models.blocks import BlockModel, Model
 from s3t.models.encoders import Encoder, tokens
 from s3t.models.passes import Batch, Sharing, find_sharing, head_owners, tiled
 from s3t.progress import SILENT, Steps
-from s3t.recipe import Recipe, Training
+from s3t.recipe import Recipe, TrainingSettings
 from s3t.store import Artifact, Parent
 from s3t.tasks.aggregate import Scores
 from s3t.training.numerics import exact_numerics
@@ -232,7 +232,9 @@ class Ensemble:
         merged: whether links that are prepared here have merged weights.
     """
 
-    def __init__(self, model: BlockModel, windows: Windows, *, training: Training, merged: bool = False) -> None:
+    def __init__(
+        self, model: BlockModel, windows: Windows, *, training: TrainingSettings, merged: bool = False
+    ) -> None:
         self.model = model
         self.stacks = KeptStack()
         self.dtype = torch.bfloat16 if training.precision == "bfloat16" else torch.float32
@@ -406,7 +408,7 @@ class WholeEnsemble:
         windows: cuts the inputs into batches; all of a window are passed before another member takes its turn.
     """
 
-    def __init__(self, model: Model, windows: Windows, *, training: Training) -> None:
+    def __init__(self, model: Model, windows: Windows, *, training: TrainingSettings) -> None:
         self._model = model
         self._windows = windows
         self._training = training

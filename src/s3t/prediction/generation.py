@@ -120,7 +120,7 @@ class Likely(NamedTuple):
     logprob: float
 
 
-class Token(NamedTuple):
+class WrittenToken(NamedTuple):
     """A token of a text."""
 
     offset: int
@@ -139,7 +139,7 @@ class Piece(NamedTuple):
     """New letters; empty while a letter of several tokens, or the beginning of a stop text, is incomplete."""
     finish: Finish | None
     """None: the text goes on."""
-    tokens: tuple[Token, ...] = ()
+    tokens: tuple[WrittenToken, ...] = ()
     """The finished tokens of the text, if `Sampling.logprobs` asks for them."""
 
 
@@ -161,12 +161,14 @@ class Written:
     """Text returned so far."""
     _spelled: bytes = b""
     """Bytes of all tokens so far, if the tokens are returned."""
-    _held: list[Token] = field(default_factory=list)
+    _held: list[WrittenToken] = field(default_factory=list)
     """Tokens of which nothing has been returned."""
     _bytes: int = 0
     """Tokens at the end that are one byte each. A decoder with byte fallback reads a run of them as a whole."""
 
-    def add(self, token: int, logs: Sequence[tuple[int, float]] = ()) -> tuple[str, Finish | None, tuple[Token, ...]]:
+    def add(
+        self, token: int, logs: Sequence[tuple[int, float]] = ()
+    ) -> tuple[str, Finish | None, tuple[WrittenToken, ...]]:
         """Take a token in, perhaps with the logarithms of `logs_of`; the letters that are new and certain, why the text
         ends here, if it does, and whole tokens.
 
@@ -174,7 +176,7 @@ class Written:
         """
         if logs:
             chosen, *likeliest = (Likely(*self._named(each), log) for each, log in logs)
-            self._held.append(Token(len(self._spelled.decode(errors="ignore")), chosen, tuple(likeliest)))
+            self._held.append(WrittenToken(len(self._spelled.decode(errors="ignore")), chosen, tuple(likeliest)))
             self._spelled += chosen.bytes
         self.tokens.append(token)
         finish: Finish | None = "stop" if token in self.ends else None

@@ -23,7 +23,7 @@ from s3t.models.encoders import Encoder
 from s3t.models.passes import Batch, Passes
 from s3t.prediction.ensemble import Windows
 from s3t.progress import SILENT, Steps
-from s3t.recipe import Training
+from s3t.recipe import TrainingSettings
 from s3t.tasks.aggregate import Scores
 from s3t.training.examples import EncodedSlice, cut
 from s3t.training.numerics import exact_numerics
@@ -51,7 +51,7 @@ def slice_prototypes(
     encoder: Encoder,
     *,
     labels: int,
-    training: Training,
+    training: TrainingSettings,
     steps: Steps = SILENT,
 ) -> StageTensors:
     """A slice's sums, C x D in float64, and its records of each class, C."""
@@ -76,7 +76,7 @@ def prototype_logits(
     classifiers: Sequence[Sequence[StageTensors]],
     inputs: pa.Table,
     *,
-    training: Training,
+    training: TrainingSettings,
     steps: Steps = SILENT,
 ) -> Scores:
     """The logits of classifiers, N x C each, from the prototypes of their slices: cosines over TEMPERATURE. A class

@@ -12,7 +12,7 @@ from s3t.recipe.parts import (
     RepairPolicy,
     Shortcut,
     Text,
-    Training,
+    TrainingSettings,
 )
 from s3t.recipe.schema import Recipe
 
@@ -28,7 +28,7 @@ __all__ = [
     "RepairPolicy",
     "Shortcut",
     "Text",
-    "Training",
+    "TrainingSettings",
     "load_recipe",
     "recipe_from",
 ]

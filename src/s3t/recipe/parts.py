@@ -377,7 +377,7 @@ class Image(Part):
 Shortcut: TypeAlias = Literal["packing", "first-token"]
 
 
-class Training(Part):
+class TrainingSettings(Part):
     """Training of one stage. Every stage starts with a fresh optimiser, schedule and random generator."""
 
     epochs: int = Field(default=4, ge=0, le=10_000)
@@ -558,7 +558,7 @@ RepairPolicy: TypeAlias = Annotated[
 ]
 
 
-class Deletion(Part):
+class DeletionSettings(Part):
     """Deletion of records."""
 
     repair: RepairPolicy = "on-exhaustion"

@@ -30,7 +30,7 @@ from s3t.recipe.parts import (
     DEFAULT_THRESHOLD,
     Adapter,
     AsNeeded,
-    Deletion,
+    DeletionSettings,
     Image,
     Language,
     Part,
@@ -38,7 +38,7 @@ from s3t.recipe.parts import (
     Prediction,
     Sequences,
     Text,
-    Training,
+    TrainingSettings,
 )
 from s3t.sequences import Setting, prior_rows, selector_problem
 from s3t.sequences.rules import MAX_FULL_SLICES
@@ -270,11 +270,11 @@ class Recipe(Part):
     """Tokens and loss of language models."""
     image: Image = Image()
     """Pixels."""
-    training: Training = Training()
+    training: TrainingSettings = TrainingSettings()
     """The optimiser and its schedule."""
     prediction: Prediction = Prediction()
     """The ensemble."""
-    deletion: Deletion = Deletion()
+    deletion: DeletionSettings = DeletionSettings()
     """Deletion of records."""
     ledger: Annotated[str, AfterValidator(_ledger_url)] | None = None
     """A PostgreSQL database for the ledger, postgresql+psycopg://USER@HOST/DATABASE, for runs that several hosts use;

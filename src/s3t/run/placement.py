@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 
 from s3t.engine import Placement, cores_worth, usable_cores
 from s3t.errors import InputError
-from s3t.recipe import Training
+from s3t.recipe import TrainingSettings
 from s3t.stages import Stage
 
 WorkerCount: TypeAlias = int | Literal["auto"]
@@ -26,7 +26,7 @@ def check_workers(workers: WorkerCount) -> None:
         raise InputError("workers", f"{shown} is neither a whole number from 1 to {MOST_WORKERS:,} nor auto")
 
 
-def placements(workers: WorkerCount, missing: Collection[Stage], training: Training) -> list[Placement]:
+def placements(workers: WorkerCount, missing: Collection[Stage], training: TrainingSettings) -> list[Placement]:
     """Placements of the workers, at most as many as can be busy; one or none: this process trains alone."""
     most = trainable_at_once(missing)
     if workers == 1 or most <= 1:
@@ -54,7 +54,7 @@ def trainable_at_once(missing: Collection[Stage]) -> int:
     return len(set(missing).difference(stage.parent for stage in missing))
 
 
-def _cuda_devices(training: Training) -> list[str]:
+def _cuda_devices(training: TrainingSettings) -> list[str]:
     """The GPUs to train on, as CUDA_VISIBLE_DEVICES names them; none where a CPU trains."""
     if training.device == "cpu":
         return []

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from s3t.ledger import Snapshot
     from s3t.models.language import LanguageEncoder
-    from s3t.prediction.generation import Continuation, Finish, Likelihood, Piece, Sampling, Token, WritingSteps
+    from s3t.prediction.generation import Continuation, Finish, Likelihood, Piece, Sampling, WritingSteps, WrittenToken
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,7 +263,7 @@ class Collected:
         self.texts: list[list[str]] = [[] for _ in range(count)]
         self.finish: list[Finish] = ["length"] * count
         self.tokens = [0] * count
-        self.each: list[list[Token]] = [[] for _ in range(count)]
+        self.each: list[list[WrittenToken]] = [[] for _ in range(count)]
 
     def add(self, pieces: Sequence[Piece]) -> None:
         for piece in pieces:

@@ -19,7 +19,7 @@ import torch
 
 from s3t.models.assembly import Abilities
 from s3t.models.base import ALONE
-from s3t.recipe import Training
+from s3t.recipe import TrainingSettings
 
 # Those whose version can change a tensor: arithmetic, adapters, tokenisation, decoding.
 _PACKAGES = ("torch", "transformers", "peft", "tokenizers", "numpy", "pillow")
@@ -42,7 +42,7 @@ def resolve_device(device: str) -> torch.device:
     return torch.device(device)
 
 
-def resolved(training: Training, abilities: Abilities, *, cores: int) -> Training:
+def resolved(training: TrainingSettings, abilities: Abilities, *, cores: int) -> TrainingSettings:
     """Training settings with every `auto` that decides bits resolved for this machine.
 
     Precision: bfloat16 where the processor multiplies it natively, else float32. Threads: as many as the model's width
@@ -77,7 +77,7 @@ def _has_bfloat16(device: torch.device) -> bool:
     return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
 
 
-def slow_precision(device: torch.device, training: Training) -> str | None:
+def slow_precision(device: torch.device, training: TrainingSettings) -> str | None:
     """A sentence where the device computes the resolved precision without instructions for it; else None."""
     if training.precision != "bfloat16" or _has_bfloat16(device):
         return None
@@ -103,7 +103,7 @@ def environment(device: torch.device, *, quantized: bool = False) -> Environment
 
 
 @contextmanager
-def exact_numerics(device: torch.device, training: Training) -> Iterator[None]:
+def exact_numerics(device: torch.device, training: TrainingSettings) -> Iterator[None]:
     """Set deterministic kernels, the resolved precision and number of threads, and restore torch's settings at exit.
 
     These are settings of the process, so one stage, prediction or loading of a model at a time is within; other threads

@@ -22,7 +22,7 @@ from s3t.errors import TrainingError
 from s3t.models.adapters import StageTensors
 from s3t.models.blocks import BlockTensors, Model
 from s3t.models.passes import HEAD_TOKENS, Batch, Packing, Passes, pack
-from s3t.recipe import Training
+from s3t.recipe import TrainingSettings
 from s3t.tasks import Target
 from s3t.training.examples import Examples, cut, epoch_batches
 from s3t.training.numerics import exact_numerics
@@ -84,7 +84,7 @@ def train_stage(
     start: StageTensors | None = None,
     examples: Examples,
     target: Target,
-    training: Training,
+    training: TrainingSettings,
     seed: Callable[[str], int],
     listener: StageListener = UNHEARD,
 ) -> TrainingResult:
@@ -121,7 +121,7 @@ def train_stage(
 
 
 def _groups(
-    parameters: Iterable[nn.Parameter], head: Container[nn.Parameter], training: Training
+    parameters: Iterable[nn.Parameter], head: Container[nn.Parameter], training: TrainingSettings
 ) -> list[dict[str, Any]]:
     """Parameters that have a learning rate and a weight decay in common, as AdamW takes them."""
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
@@ -138,7 +138,7 @@ def _fit(
     parameters: Sequence[nn.Parameter],
     examples: Examples,
     target: Target,
-    training: Training,
+    training: TrainingSettings,
     seed: Callable[[str], int],
     listener: StageListener,
 ) -> int:
