@@ -1,10 +1,11 @@
-"""The table of docs/models.md: architectures, tiny and with random weights, each through a whole run.
+"""The lists of docs/models.md: architectures, tiny and with random weights, each through a whole run.
 
-`python -m tests.slow.test_architectures` writes the table anew; the test compares it row by row.
+`python -m tests.slow.test_architectures` writes the lists anew; the test compares them architecture by architecture.
 """
 
 from __future__ import annotations
 
+import re
 import tempfile
 import warnings
 from pathlib import Path
@@ -22,7 +23,7 @@ from testing.language import language_recipe, make_language_model, prompt_table
 from tests.export.loaded import assert_equal_logits, load, quietly
 from tests.export.test_language import assert_equal_likelihoods
 
-TABLE = Path(__file__).parents[2] / "docs" / "models.md"
+PAGE = Path(__file__).parents[2] / "docs" / "models.md"
 TEXTS, WORDS, IMAGES = "causal-lm", "text-classification", "image-classification"
 CLASSES = {
     TEXTS: "AutoModelForCausalLM",
@@ -144,24 +145,30 @@ def assert_writes_what_whole_passes_give(export: Path, run: s3t.Run) -> None:
 
 
 def outcome(kind: str, task: str, folder: Path) -> str:
-    """A row of the table: what a run of the architecture does, or why `init` refuses it."""
+    """What a run of the architecture does, or why `init` refuses it."""
     model = make_model(kind, task, folder / "model")
     recipe, table = recipe_and_table(kind, task, model)
-    modules = ", ".join(modules_of(kind)) or "all-linear"
+    modules = f", with {', '.join(modules_of(kind))}" if modules_of(kind) else ""
     try:
         run = s3t.Run.create(folder / "run", recipe=recipe, data=table)
     except s3t.InputError as error:
-        reasons = "<br>".join(error.problems).replace(str(model), "its folder").replace("|", "/")
-        return f"| {kind} | {task} | {modules} | refused: {reasons} |"
+        return f"refused: {'; '.join(error.problems)}".replace(str(model), "its folder")
     with run:
         run.train()
         (export,) = run.export(folder / "out").exports
         if task != TEXTS:
             assert_equal_logits(export.path, run, table)
-            return f"| {kind} | {task} | {modules} | passes |"
+            return f"passes{modules}"
         assert_equal_likelihoods(export.path, run)
         assert_writes_what_whole_passes_give(export.path, run)
-        return f"| {kind} | {task} | {modules} | passes, writes {run.recipe.prediction.writing} |"
+        return f"passes, writes {run.recipe.prediction.writing}{modules}"
+
+
+def told(task: str) -> dict[str, str]:
+    """The outcome of each architecture, as the page has it."""
+    section = PAGE.read_text().partition(f"\n## {task}\n")[2].partition("\n## ")[0]
+    lists = re.findall(r"(?m)^- \*(.*)\*: (.*)$", section)
+    return {kind: outcome for outcome, kinds in lists for kind in kinds.split(", ")}
 
 
 @pytest.mark.slow
@@ -169,23 +176,24 @@ def outcome(kind: str, task: str, folder: Path) -> str:
 @pytest.mark.parametrize(
     ("kind", "task"), [(kind, task) for task, kinds in ARCHITECTURES.items() for kind in kinds.split()]
 )
-def test_an_architecture_does_what_the_table_says(kind, task, tmp_path):
-    assert outcome(kind, task, tmp_path) in TABLE.read_text().splitlines()
+def test_an_architecture_does_what_the_page_says(kind, task, tmp_path):
+    assert outcome(kind, task, tmp_path) == told(task)[kind]
 
 
-def write_table() -> None:
-    """Write the rows below what the document says of them."""
-    rows = []
+def write_lists() -> None:
+    """Write the lists below what the page says of them."""
+    page = PAGE.read_text().partition("\n## ")[0]
     for task, kinds in ARCHITECTURES.items():
+        found: dict[str, list[str]] = {}
         for kind in kinds.split():
             with tempfile.TemporaryDirectory() as folder:
-                rows.append(outcome(kind, task, Path(folder)))
-            print(rows[-1], flush=True)
-    text, line, _ = TABLE.read_text().partition("|---|---|---|\n")
-    TABLE.write_text(text + line + "\n".join(rows) + "\n")
+                found.setdefault(outcome(kind, task, Path(folder)), []).append(kind)
+            print(task, kind, flush=True)
+        page += f"\n## {task}\n\n" + "".join(f"- *{what}*: {', '.join(found[what])}\n" for what in sorted(found))
+    PAGE.write_text(page)
 
 
 if __name__ == "__main__":
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        write_table()
+        write_lists()
