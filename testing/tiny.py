@@ -23,9 +23,8 @@ from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import TemplateProcessing
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, ViTConfig, ViTForImageClassification
 
-from s3t.folder.home import Home, write_home
-from s3t.folder.layout import Layout, read_description, recipe_check, write_description
-from s3t.folder.secret import read_secret
+from s3t.store.folder import Home, Layout, read_description, recipe_check, write_description, write_home
+from s3t.store.secret import read_secret
 
 SALT = "a salt for tests"
 WORDS = [f"w{number}" for number in range(40)]

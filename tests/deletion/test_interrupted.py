@@ -178,7 +178,7 @@ def test_the_key_is_not_destroyed_over_a_deletion_that_is_accepted_meanwhile(tra
 
 def test_a_secret_that_was_being_overwritten_counts_as_destroyed(trained, monkeypatch):
     with monkeypatch.context() as patched:
-        patched.setattr("s3t.folder.secret.remove_durably", fails)
+        patched.setattr("s3t.store.secret.remove_durably", fails)
         with pytest.raises(s3t.StorageError):
             trained.destroy_key()
     with s3t.Run.open(trained.path) as run:

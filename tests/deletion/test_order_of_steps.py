@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 import s3t
-from s3t.blobs import LocalBlobs
 from s3t.deletion import witness as witness_module
 from s3t.deletion.witness import Witness
 from s3t.ledger import Ledger, Session, Trained, Transaction
@@ -21,6 +20,7 @@ from s3t.partition import Place
 from s3t.records.slices import Slices
 from s3t.stages import Stage
 from s3t.store import Artifacts, blobs_of
+from s3t.store.blobs import LocalBlobs
 from testing import tiny
 from testing.accepted import accept
 from testing.roles import roles

@@ -370,8 +370,7 @@ def test_a_reconciled_run_asks_for_exports_of_what_was_deleted_since_and_for_no_
         (after,) = exported(run, out, shard=0)
     shutil.rmtree(trained.path)
     shutil.copytree(tmp_path / "backup", trained.path)
-    from s3t.folder.home import Home, write_home
-    from s3t.folder.layout import Layout
+    from s3t.store.folder import Home, Layout, write_home
 
     write_home(Layout(trained.path), Home.of(trained.path))
     s3t.Run.reconcile(trained.path)

@@ -38,8 +38,7 @@ import numpy as np
 import pandas as pd
 
 import s3t
-from s3t.folder.home import Home, write_home
-from s3t.folder.layout import Layout
+from s3t.store.folder import Home, Layout, write_home
 from testing import tiny
 
 SECONDS = 180

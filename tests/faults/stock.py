@@ -15,8 +15,7 @@ import pandas as pd
 
 import s3t
 from s3t.deletion.holding import Limits
-from s3t.folder.home import Home, write_home
-from s3t.folder.layout import Layout
+from s3t.store.folder import Home, Layout, write_home
 from testing import tiny
 from tests.faults.database import Database, Rows
 from tests.faults.scenarios import Program, deletes

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 import s3t
 from s3t.deletion import acceptance
-from s3t.folder import layout
 from s3t.inventory import Serving
 from s3t.ledger.locks import hold
 from s3t.progress import SILENT
@@ -21,6 +20,7 @@ from s3t.recipe import recipe_from
 from s3t.run import orders
 from s3t.sequences import Setting, cyclic, survival
 from s3t.stages import stages_of
+from s3t.store import folder
 from testing import tiny
 from testing.roles import roles
 from tests.run.meanwhile import Meanwhile
@@ -283,7 +283,7 @@ def test_every_open_handle_notices_added_orders(trained):
 
 def test_run_json_is_read_again_only_when_it_is_another_file(trained, monkeypatch):
     reads = []
-    monkeypatch.setattr(orders, "read_description", lambda where: reads.append(where) or layout.read_description(where))
+    monkeypatch.setattr(orders, "read_description", lambda where: reads.append(where) or folder.read_description(where))
     for _ in range(5):
         trained.status()
         trained.predict(TEXTS)

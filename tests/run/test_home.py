@@ -7,8 +7,7 @@ import pytest
 
 import s3t
 from s3t.deletion.witness import state_folder
-from s3t.folder.home import Home, moved_error
-from s3t.folder.layout import Layout, read_description
+from s3t.store.folder import Home, Layout, moved_error, read_description
 from testing import tiny
 from tests.cli.typed import document, invoke
 

@@ -8,14 +8,12 @@ import pyarrow.parquet
 import pytest
 
 import s3t
-from s3t.blobs import LocalBlobs
 from s3t.disk import temporary_name
-from s3t.folder import unfinished
-from s3t.folder.unfinished import Unfinished
 from s3t.ledger.locks import FileProcessLock
 from s3t.records.slices import Slices
 from s3t.run import cloning, reporting
-from s3t.store import Artifacts
+from s3t.store import Artifacts, blobs, folder
+from s3t.store.folder import new_folder
 from testing import tiny
 from testing.roles import roles
 
@@ -149,7 +147,7 @@ def test_a_deletion_that_was_cut_short_is_not_finished_at_the_old_place(path, st
         assert not path.exists()
 
 
-@pytest.mark.parametrize("step", [(Artifacts, "erase"), (Slices, "erase"), (LocalBlobs, "_write")])
+@pytest.mark.parametrize("step", [(Artifacts, "erase"), (Slices, "erase"), (blobs, "write_bytes_durably")])
 @pytest.mark.parametrize("replaced", [False, True])
 def test_a_folder_that_is_away_for_one_step_of_an_erasure_is_not_called_erased(path, step, replaced, monkeypatch):
     """It is back when the step is noted."""
@@ -157,12 +155,12 @@ def test_a_folder_that_is_away_for_one_step_of_an_erasure_is_not_called_erased(p
     if replaced:
         shutil.copytree(path, copy)
 
-    def meanwhile(*arguments):
+    def meanwhile(*arguments, **options):
         path.rename(aside)
         if replaced:
             copy.rename(path)
         try:
-            return act(*arguments)
+            return act(*arguments, **options)
         finally:
             if path.exists():
                 path.rename(copy)
@@ -242,7 +240,7 @@ def test_what_a_killed_clone_left_goes_with_a_deletion_of_the_run(path, tmp_path
             run.erase()
         assert left.exists()
         assert run.log()[-1].erased_at is None
-        monkeypatch.setattr(unfinished, "is_running", lambda *_arguments, **_options: False)
+        monkeypatch.setattr(folder, "is_running", lambda *_arguments, **_options: False)
         assert run.erase().unfinished == ()
         with roles(run).ledger.reading() as transaction:
             assert transaction.history.clones() == []
@@ -251,7 +249,7 @@ def test_what_a_killed_clone_left_goes_with_a_deletion_of_the_run(path, tmp_path
 
 def test_what_a_killed_clone_left_goes_with_the_next_opening(path, tmp_path, monkeypatch):
     left = killed_clone(path, tmp_path / "elsewhere" / "clone", monkeypatch)
-    monkeypatch.setattr(unfinished, "is_running", lambda *_arguments, **_options: False)
+    monkeypatch.setattr(folder, "is_running", lambda *_arguments, **_options: False)
     s3t.Run.open(path).close()
     assert not left.exists()
 
@@ -275,7 +273,7 @@ def test_a_clone_is_noted_before_its_first_byte_and_knows_nothing_of_the_note(pa
 
 @pytest.mark.parametrize("how", ["renamed", "linked"])
 def test_what_a_killed_init_left_is_found_beside_the_runs_own_place(path, how):
-    left = Unfinished(path).new_folder().with_name(f".run.init-{temporary_name(2**30)}")
+    left = new_folder(path).with_name(f".run.init-{temporary_name(2**30)}")
     left.mkdir()
     (left / "records").write_text("w1 w2")
     (path.parent / "elsewhere").mkdir()

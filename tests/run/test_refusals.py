@@ -59,7 +59,7 @@ def refusing(refusals):
         patch.setattr("s3t.disk.append_durably", full(s3t.disk.append_durably))
         patch.setattr("s3t.deletion.witness.append_durably", full(s3t.deletion.witness.append_durably))
         patch.setattr("s3t.disk.overwrite_durably", full(s3t.disk.overwrite_durably))
-        patch.setattr("s3t.folder.secret.overwrite_durably", full(s3t.folder.secret.overwrite_durably))
+        patch.setattr("s3t.store.secret.overwrite_durably", full(s3t.store.secret.overwrite_durably))
         patch.setattr(Engine, "connect", connect)
         patch.setattr("s3t.ledger.presence.Presence.do_meanwhile", lambda presence: None)
         yield

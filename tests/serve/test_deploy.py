@@ -17,7 +17,7 @@ from typer.main import get_command
 
 import s3t
 from s3t.cli.app import app_of
-from s3t.folder import secret
+from s3t.store import secret
 from s3t_server.program import COMMANDS
 from s3t_server.tokens import Access
 from testing.served import serving

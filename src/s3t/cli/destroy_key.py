@@ -34,7 +34,7 @@ def command(
     audit any more. This cannot be undone.
     """
     with failures_reported(as_json):
-        from s3t.folder.secret import VARIABLE, secret_of_environment
+        from s3t.store.secret import VARIABLE, secret_of_environment
 
         if not yes:
             raise s3t.InputError("the command", WARNING)

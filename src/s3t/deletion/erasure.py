@@ -16,19 +16,17 @@ from pathlib import Path
 from typing import Protocol
 
 from s3t.aftermath import OUT_OF_USE, after_refusal
-from s3t.blobs import Blobs
 from s3t.deletion.withdrawal import Withdrawer
 from s3t.deletion.witness import Witness
 from s3t.disk import storage_errors
 from s3t.errors import BlockedError, FsyncError, IntegrityError, StorageError, itemised
-from s3t.folder.home import read_home
-from s3t.folder.layout import Layout
-from s3t.folder.unfinished import Unfinished, remove_left
 from s3t.ledger import Clone, Ledger, SliceState, Snapshot, ToErase
 from s3t.ledger.locks import RunLock, hold, try_hold
 from s3t.partition import Place, Secret
 from s3t.records.slices import Slices, slice_digest, without_records
 from s3t.store import Artifacts, blobs_of
+from s3t.store.blobs import Blobs
+from s3t.store.folder import Layout, read_home, remove_left, remove_unfinished
 
 
 class Memory(Protocol):
@@ -203,7 +201,7 @@ class Eraser:
                 places.add(Path(home.path))  # where init made the run, if it was renamed since
         with storage_errors("removing what a killed init left"):
             for place in places:
-                Unfinished(place).remove()
+                remove_unfinished(place)
         with self.ledger.reading() as transaction:
             clones = transaction.history.clones()
         with storage_errors("removing what a killed clone left"):

@@ -20,13 +20,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from s3t.blobs import Blobs
 from s3t.errors import IntegrityError
 from s3t.partition import Place, Secret
 from s3t.records.rows import Cells, canonical_bytes, contents
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from s3t.store.blobs import Blobs
 
 _NAME = re.compile(r"shard-(\d+)/slice-(\d+)-([0-9a-f]{64})\.parquet")
 

@@ -19,16 +19,23 @@ from s3t.aftermath import NO_RUN_MADE, NOTHING_CHANGED, after_refusal
 from s3t.deletion.witness import Witness
 from s3t.disk import append_durably, make_folder, remove_folder_durably, storage_errors, sync_folder, write_durably
 from s3t.errors import InputError, StorageError
-from s3t.folder.home import Home, moved_error, write_home
-from s3t.folder.layout import Layout, read_description, write_description
-from s3t.folder.ledger_address import ledger_address
-from s3t.folder.unfinished import Unfinished
 from s3t.ledger import Clone
 from s3t.ledger.locks import hold
 from s3t.records.slices import version_name
 from s3t.run.creation import check_free
 from s3t.run.parts import Parts
 from s3t.store import blobs_of
+from s3t.store.folder import (
+    Home,
+    Layout,
+    ledger_address,
+    moved_error,
+    new_folder,
+    read_description,
+    remove_unfinished,
+    write_description,
+    write_home,
+)
 
 
 def clone(parts: Parts, to: Path) -> None:
@@ -39,13 +46,13 @@ def clone(parts: Parts, to: Path) -> None:
     check_free(to)
     parts.check_changeable()
     parts.check_trainable()
-    made = Layout(Unfinished(Path(os.path.realpath(to))).new_folder())
+    made = Layout(new_folder(Path(os.path.realpath(to))))
     note = Clone(path=made.root, host=platform.node())
     with after_refusal(NO_RUN_MADE), hold(parts.lock):  # no file changes meanwhile, though deletions are accepted
         parts.eraser.finish(everything=True)
         with storage_errors(f"writing the run {to}"):
             make_folder(to.absolute().parent, mode=0o777)  # the user's, not the run's
-            Unfinished(to).remove()
+            remove_unfinished(to)
             with parts.ledger.writing() as transaction:  # first: the run's deletions have to reach what it copies
                 transaction.history.note_clone(note)
             try:

@@ -17,11 +17,6 @@ from s3t.aftermath import NO_RUN_MADE, RUN_MADE, after_refusal
 from s3t.disk import is_folder, make_folder, reason_of, storage_errors, sync_folder, too_long
 from s3t.engine import cores_worth
 from s3t.errors import InputError, RecipeError, RunFolderError
-from s3t.folder.home import Home, write_home
-from s3t.folder.layout import Description, Layout, write_layout
-from s3t.folder.ledger_address import VARIABLE, ledger_address, ledger_url
-from s3t.folder.secret import secret_of_new_run
-from s3t.folder.unfinished import Unfinished
 from s3t.ledger import Ledger, SliceState
 from s3t.ledger.address import without_password
 from s3t.ledger.filling import WaitingRecords, record_rows
@@ -38,6 +33,19 @@ from s3t.run.notices import Notices, copies_elsewhere
 from s3t.run.parts import slices_of
 from s3t.sequences import KNOW_NO_PRIOR, Order, orders_of_shards
 from s3t.spill import Spill
+from s3t.store.folder import (
+    LEDGER_VARIABLE,
+    Description,
+    Home,
+    Layout,
+    ledger_address,
+    ledger_url,
+    new_folder,
+    remove_unfinished,
+    write_home,
+    write_layout,
+)
+from s3t.store.secret import secret_of_new_run
 from s3t.version import __version__
 
 INFERRED_LABELS = (
@@ -84,10 +92,10 @@ def _made(
 ) -> tuple[str, ...]:
     """Write the run beside its final place, and move it there; the notices."""
     notices = Notices(checked.recipe, model=_folder(checked.recipe))
-    part = Unfinished(path).new_folder()
+    part = new_folder(path)
     with after_refusal(NO_RUN_MADE), storage_errors(f"writing the run {path}"):
         make_folder(path.parent, mode=0o777)  # the user's, not the run's
-        Unfinished(path).remove()
+        remove_unfinished(path)
         part.mkdir(mode=0o700)
         sync_folder(path.parent)  # a ledger in a database is found by this folder alone
         try:
@@ -120,7 +128,7 @@ def _orders(recipe: Recipe, progress: Progress) -> tuple[tuple[Order, ...], ...]
 
 def check_free(path: Path) -> None:
     """Check that a run can be made there, before any work is done for it."""
-    part = Unfinished(path).new_folder()
+    part = new_folder(path)
     try:
         problem = too_long(part)
         if problem is None and os.path.lexists(path):
@@ -208,7 +216,7 @@ def _checked_url(url: str | None) -> str | None:
     try:
         return None if url is None else without_password(url)
     except ValueError as error:
-        raise InputError(VARIABLE, str(error)) from None
+        raise InputError(LEDGER_VARIABLE, str(error)) from None
 
 
 def _write(

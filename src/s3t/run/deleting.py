@@ -9,7 +9,6 @@ from s3t.deletion import deleter
 from s3t.deletion.policy import repair_due
 from s3t.deletion.request import Request
 from s3t.errors import InputError, S3TError, UnknownNamesError
-from s3t.folder.secret import destroy_secret
 from s3t.ledger import ExportRow
 from s3t.ledger.locks import hold
 from s3t.progress import SILENT, Progress, telling
@@ -18,6 +17,7 @@ from s3t.results.changes import Deletion, Reconciliation
 from s3t.results.state import Status
 from s3t.run.parts import Parts
 from s3t.run.reporting import exports_of, inventory_now, missing_hours, outage_of, shards_of, status_of
+from s3t.store.secret import destroy_secret
 from s3t.wording import counted
 
 

@@ -14,7 +14,6 @@ from typing import Any, TypeAlias
 
 from s3t.disk import storage_errors
 from s3t.errors import InputError, IntegrityError
-from s3t.folder.layout import Description, Layout, read_description, write_description
 from s3t.ledger.locks import RunLock, hold
 from s3t.partition import Secret
 from s3t.progress import SILENT, Progress
@@ -22,6 +21,7 @@ from s3t.recipe import AsNeeded, Recipe, RepairPolicy, recipe_from
 from s3t.recipe.parts import MOST_SPARES
 from s3t.recipe.schema import MOST_NUMBERS
 from s3t.sequences import Order, orders_of_shards
+from s3t.store.folder import Description, Layout, read_description, write_description
 
 Shards: TypeAlias = tuple[tuple[Order, ...], ...]
 """The orders of each shard."""

@@ -11,18 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from s3t.aftermath import NOTHING_CHANGED, after_refusal
-from s3t.blobs import LocalBlobs
 from s3t.deletion.erasure import Eraser
 from s3t.deletion.export_memory import ExportMemory
 from s3t.deletion.withdrawal import Withdrawer
 from s3t.deletion.witness import Witness
 from s3t.disk import OpenedFolder, storage_errors
 from s3t.errors import FsyncError, IntegrityError, RunFolderError, S3TError, StorageError
-from s3t.folder.home import Home, moved_error, write_home
-from s3t.folder.layout import Description, Layout, check_files, read_layout
-from s3t.folder.ledger_address import ledger_address
-from s3t.folder.secret import VARIABLE as SECRET_VARIABLE
-from s3t.folder.secret import read_secret
 from s3t.ledger import Ledger
 from s3t.ledger.locks import hold, try_hold
 from s3t.ledger.presence import Presence
@@ -36,6 +30,19 @@ from s3t.run.orders import Orders
 from s3t.run.upkeep import Upkeep
 from s3t.stages import KeyInputs, training_part, unresolved
 from s3t.store import Artifacts
+from s3t.store.blobs import LocalBlobs
+from s3t.store.folder import (
+    Description,
+    Home,
+    Layout,
+    check_files,
+    ledger_address,
+    moved_error,
+    read_layout,
+    write_home,
+)
+from s3t.store.secret import VARIABLE as SECRET_VARIABLE
+from s3t.store.secret import read_secret
 
 if TYPE_CHECKING:
     from s3t.deletion.deleter import Deleter

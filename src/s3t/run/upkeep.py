@@ -16,11 +16,10 @@ from functools import cached_property
 from s3t.deletion.erasure import Eraser
 from s3t.deletion.restored import refuse_if_restored
 from s3t.errors import FsyncError, IntegrityError, MovedError, S3TError, StorageError
-from s3t.folder.home import moved_error
-from s3t.folder.layout import Layout
 from s3t.ledger import Snapshot
 from s3t.run.latest import Latest
 from s3t.run.lazy_workshop import LazyWorkshop
+from s3t.store.folder import Layout, moved_error
 
 AGAIN_SECONDS = 1.0
 """Retry delay after a failed erasure, in seconds."""

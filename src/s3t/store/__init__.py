@@ -1,7 +1,5 @@
-"""Artifacts at rest: safetensors with a manifest beside each."""
+"""Bytes of a run: its folder and secret, blobs, and artifacts at rest."""
 
-from s3t.store.artifacts import Artifact, Artifacts, blobs_of
-from s3t.store.chain import lost_stages, read_chain
-from s3t.store.manifest import Manifest, Parent
+from s3t.store.artifacts import Artifact, Artifacts, Manifest, Parent, blobs_of, lost_stages, read_chain
 
 __all__ = ["Artifact", "Artifacts", "Manifest", "Parent", "blobs_of", "lost_stages", "read_chain"]

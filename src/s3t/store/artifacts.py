@@ -1,20 +1,66 @@
-"""Artifacts as blobs. Names are stage keys; a tensor file is only read together with the hash it must have."""
+"""Artifacts as blobs: safetensors, and a manifest beside each. Names are stage keys; a tensor file is only read
+together with the hash it must have.
+
+A manifest names a stage's inputs, and the hashes that chain it to its parent. It, too, is a function of the stage's
+inputs. It holds no time, host, generation or count, so that a run that never saw a record writes the same manifests,
+byte for byte.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
-from s3t.blobs import Blobs
 from s3t.errors import IntegrityError
-from s3t.store.manifest import Manifest
+from s3t.stages import Stage
+from s3t.store.blobs import Blobs
 
 _TENSORS, _MANIFEST = ".safetensors", ".json"
 _NAME = re.compile(rf"shard-(\d+)/([^/]+)({_TENSORS}|{_MANIFEST})")
+
+
+class Parent(BaseModel, frozen=True, extra="forbid"):
+    """The stage one slice shorter."""
+
+    key: str
+    sha256: str
+    """SHA-256 of its tensor file."""
+
+
+class Manifest(BaseModel, frozen=True, extra="forbid"):
+    """The manifest of one artifact."""
+
+    format: int = 1
+    key: str
+    """Key of the stage, and name of the file."""
+    shard: int
+    prefix: tuple[int, ...]
+    slice_digests: tuple[str, ...]
+    """Keyed hashes of the prefix's slices as they were trained, in its order."""
+    base_digest: str
+    """SHA-256 of the base model's files."""
+    seed: int
+    """The run's seed, which the stage's derive from."""
+    precision: str
+    threads: int
+    steps: int
+    environment: dict[str, str]
+    """Inputs outside of the run that decide bits: library versions, processor, device."""
+    sha256: str
+    """SHA-256 of the tensor file beside."""
+    parent: Parent | None
+    """None for a first stage."""
+    validation: float | None = None
+    """Score of the prefix on the run's public records (accuracy; a regression's error, negative); None where depth
+    alone chooses."""
+
+    def to_bytes(self) -> bytes:
+        """Stored bytes: JSON, one field a line."""
+        return (self.model_dump_json(indent=2) + "\n").encode()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,11 +81,7 @@ class Artifacts:
         self._blobs = blobs
 
     def put(self, shard: int, key: str, content: bytes, manifest: Manifest) -> None:
-        """Store durably, the manifest last: an artifact without one is not there.
-
-        Raises:
-            OSError: the store refused; a part may be left.
-        """
+        """Store durably, the manifest last: an artifact without one is not there. An OSError may leave a part."""
         tensors, beside = blobs_of(shard, key)
         self._blobs.put(tensors, content)
         self._blobs.put(beside, manifest.to_bytes())
@@ -109,3 +151,40 @@ def blobs_of(shard: int, key: str) -> tuple[str, str]:
     ('shard-002/ab.safetensors', 'shard-002/ab.json')
     """
     return f"shard-{shard:03d}/{key}{_TENSORS}", f"shard-{shard:03d}/{key}{_MANIFEST}"
+
+
+def read_chain(
+    store: Artifacts, stage: Stage, *, keys: Mapping[Stage, str], slice_digests: Sequence[str]
+) -> list[Artifact]:
+    """The artifacts of a stage's chain, from the top block down.
+
+    The right key with other bytes is found here: a manifest holds the SHA-256 of its own tensors and of its parent's.
+
+    Args:
+        keys: key of every live stage.
+        slice_digests: today's digests of the stage's slices, in its order.
+    """
+    chain: list[Artifact] = []
+    for link in stage.chain:
+        artifact = store.get(link.shard, keys[link])
+        manifest = artifact.manifest
+        if manifest.prefix != link.prefix:
+            raise IntegrityError(f"{link}: its manifest names the prefix {manifest.prefix}; {_REMEDY}")
+        if manifest.slice_digests != tuple(slice_digests[: link.depth]):
+            raise IntegrityError(f"{link}: it was trained on slices that have changed since; {_REMEDY}")
+        parent = None if manifest.parent is None else (manifest.parent.key, manifest.parent.sha256)
+        above = (chain[-1].manifest.key, chain[-1].manifest.sha256) if chain else None
+        if parent != above:
+            raise IntegrityError(f"{link}: it was trained on another parent than the one stored; {_REMEDY}")
+        chain.append(artifact)
+    return chain
+
+
+def lost_stages(store: Artifacts, keys: Mapping[Stage, str]) -> dict[Stage, str]:
+    """Live stages, and their keys, that have lost their own artifact or that of a stage before them."""
+    present = store.present((stage.shard, key) for stage, key in keys.items())
+    whole = {stage for stage, key in keys.items() if (stage.shard, key) in present}
+    return {stage: key for stage, key in keys.items() if not whole.issuperset(stage.chain)}
+
+
+_REMEDY = "remove its files (artifacts/shard-*/KEY.*, with the key of `s3t audit`) and run `s3t repair`"

@@ -1,4 +1,4 @@
-"""Blobs as files in a folder."""
+"""Blobs: content that never changes under its name, wherever it is kept."""
 
 from __future__ import annotations
 
@@ -7,10 +7,39 @@ import secrets
 from collections.abc import Collection, Set
 from contextlib import nullcontext, suppress
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from s3t.disk import OpenedFolder, remove_durably, sync_folder, write_bytes_durably
 from s3t.errors import IntegrityError, MovedError
+
+
+class Blobs(Protocol):
+    """Names are relative paths, such as shard-000/KEY.json, derived from content: no blob is ever replaced. All methods
+    raise OSError where the store refuses.
+    """
+
+    def put(self, name: str, content: bytes) -> None:
+        """Store a blob, durably and whole. Raises IntegrityError if other content has the name already."""
+
+    def open(self, name: str) -> BinaryIO:
+        """A blob to read from, at any position. Raises FileNotFoundError if it is not there."""
+
+    def erase(self, names: Collection[str]) -> None:
+        """Remove blobs, durably; one that is not there is no error."""
+
+    def sizes(self, names: Collection[str]) -> dict[str, int]:
+        """Size of each of the named blobs that is there, in bytes."""
+
+    def names(self) -> set[str]:
+        """Every blob that is there. For openings and audits: answers and deletions never list a store."""
+
+    def parts(self) -> set[str]:
+        """Names of unfinished puts: of running processes, or left by killed ones."""
+
+    def erase_parts(self, parts: Collection[str], *, sparing: Set[str]) -> None:
+        """Remove parts, except those of the blobs named by `sparing`. The caller makes sure that no others are being
+        written.
+        """
 
 
 class LocalBlobs:
@@ -22,17 +51,16 @@ class LocalBlobs:
         self._within = within
 
     def path(self, name: str) -> Path:
-        """The file of a blob."""
         return self._folder / name
 
     def put(self, name: str, content: bytes) -> None:
-        """Store a blob, durably and whole.
-
-        Raises:
-            OSError: the disk refused; nothing is left.
-        """
         path = self.path(name)
-        self._write(path, content)
+        if not path.exists():
+            write_bytes_durably(path, content, tmp=self._tmp, part=f"{path.name}.{secrets.token_hex(8)}")
+        elif path.read_bytes() != content:
+            raise IntegrityError(f"{path}: other bytes are there already; run `s3t erase`, then try again")
+        else:  # a killed process may have put it; its name may not be on the disk yet
+            sync_folder(path.parent)
         if self._within is not None:
             with self._within.descriptor() as top:
                 try:
@@ -40,24 +68,13 @@ class LocalBlobs:
                 except FileNotFoundError:
                     raise MovedError(f"{self._within.path} was moved while {path} was written; try again") from None
 
-    def _write(self, path: Path, content: bytes) -> None:
-        if path.exists():  # a killed process may have put it; its name may not be on the disk yet
-            if path.read_bytes() != content:
-                raise IntegrityError(f"{path}: other bytes are there already; run `s3t erase`, then try again")
-            sync_folder(path.parent)
-            return
-        write_bytes_durably(path, content, tmp=self._tmp, part=f"{path.name}.{secrets.token_hex(8)}")
-
     def open(self, name: str) -> BinaryIO:
-        """A blob's file."""
         return self.path(name).open("rb")
 
     def erase(self, names: Collection[str]) -> None:
-        """Remove files, durably."""
         remove_durably([self.path(name) for name in sorted(names)], within=self._within)
 
     def sizes(self, names: Collection[str]) -> dict[str, int]:
-        """Size of each of the named files that is there, in bytes."""
         sizes = {}
         for name in names:
             with suppress(FileNotFoundError):
@@ -65,28 +82,22 @@ class LocalBlobs:
         return sizes
 
     def names(self) -> set[str]:
-        """Every file below the folder."""
         files = (path for path in self._folder.rglob("*") if not path.is_dir())
         return {path.relative_to(self._folder).as_posix() for path in files}
 
     def parts(self) -> set[str]:
-        """Files in the folder of temporary files."""
+        tmp = self._tmp if self._within is None else self._tmp.relative_to(self._within.path)
         with nullcontext() if self._within is None else self._within.descriptor() as top:
             try:
-                tmp = os.open(
-                    self._tmp if self._within is None else self._tmp.relative_to(self._within.path),
-                    os.O_RDONLY | os.O_DIRECTORY,
-                    dir_fd=top,
-                )
+                folder = os.open(tmp, os.O_RDONLY | os.O_DIRECTORY, dir_fd=top)
             except FileNotFoundError:
                 return set()
         try:
-            return set(os.listdir(tmp))  # noqa: PTH208 - Path.iterdir takes no descriptor
+            return set(os.listdir(folder))  # noqa: PTH208 - Path.iterdir takes no descriptor
         finally:
-            os.close(tmp)
+            os.close(folder)
 
     def erase_parts(self, parts: Collection[str], *, sparing: Set[str]) -> None:
-        """Remove temporary files. The caller makes sure that only spared ones are being written."""
         spared = {PurePosixPath(name).name for name in sparing}
         left = [self._tmp / part for part in sorted(parts) if part.rpartition(".")[0] not in spared]
         remove_durably(left, within=self._within)
