@@ -78,7 +78,7 @@ ASKED = {
 attribute of that object alone. Those of both checkouts."""
 WHOLE = {"task", "method"}
 """Objects that are compared as a whole."""
-HOMES = {"task": "tasks", "method": "methods", "kind of a stage": "stages"}
+HOMES = {"task": "tasks", "method": "core", "kind of a stage": "core"}
 OWN = {"Inputs", "Target", "Task", "Method", "Options", "Stage"}
 """Rooms and classes that may look at themselves."""
 

@@ -24,7 +24,7 @@ import numpy as np
 from benchmarks.machine import describe
 from benchmarks.sequences import alternate, mean_and_error, note, timed
 from experiments.requests import replay_grown
-from s3t.forests import AsNeeded, Growth, StageCosts, prefixes_of, without
+from s3t.core import AsNeeded, Growth, StageCosts, prefixes_of, without
 from s3t.planning.bounds import cost_of_a_hit
 from s3t.planning.simulation import Deletions, simulate_repairs
 

@@ -44,10 +44,10 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 import s3t
 from benchmarks.language_opponents import OPPONENTS, seconds_of
 from benchmarks.machine import describe
+from s3t.core import Stage
 from s3t.models.adapters import deserialize
 from s3t.models.assembly import assemble
 from s3t.recipe import recipe_from
-from s3t.stages import Stage
 from s3t.tasks.task import ANSWERED
 from s3t.training_events import StageEnd, StageStart
 from testing.plain import copy_with

@@ -38,15 +38,13 @@ from rich.progress import track
 
 import s3t
 from benchmarks.machine import describe
+from s3t.core import Inventory, Place, Stage, stages_of
 from s3t.deletion.acceptance import Accepted, Acceptor
 from s3t.deletion.grouping import Grouped
 from s3t.deletion.request import Batch, Request
 from s3t.deletion.witness import Witness
-from s3t.inventory import Inventory
 from s3t.ledger import Address, Ledger, PostgresAddress, RecordRow, SliceState, Snapshot, ToErase, Transaction
-from s3t.partition import Place
-from s3t.sequences import Setting, cyclic
-from s3t.stages import Stage, stages_of
+from s3t.orders import Setting, cyclic
 from s3t.store import Artifact
 from testing import tiny
 from testing.postgres import PostgresServer, binaries

@@ -16,13 +16,13 @@ from transformers import AutoTokenizer
 
 import s3t
 from benchmarks.operators import kind_of, operations, operators_of
+from s3t.core import Stage
 from s3t.models.adapters import StageTensors, deserialize
 from s3t.models.assembly import assemble
 from s3t.models.blocks import BlockModel
 from s3t.models.source import model_folder
 from s3t.prediction.answers import Answers
 from s3t.prediction.ensemble import Ensemble, Windows
-from s3t.stages import Stage
 from s3t.tasks.aggregate import Scores
 from testing.plain import copy_with, merged_model
 from testing.roles import roles

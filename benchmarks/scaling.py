@@ -37,8 +37,7 @@ from transformers import BertConfig, BertModel
 import s3t
 from benchmarks.machine import describe
 from benchmarks.scaling_picture import draw
-from s3t.partition import Place
-from s3t.stages import stages_of
+from s3t.core import Place, stages_of
 from testing import tiny
 
 ROOT = Path(__file__).parent.parent

@@ -33,9 +33,10 @@ from scipy.optimize import linear_sum_assignment
 from benchmarks.machine import describe
 from experiments.laws import deletion_rate
 from experiments.retained import retained
+from s3t.core import Order
+from s3t.orders import SELECTORS, Setting, bms, cyclic, scores
 from s3t.planning.bounds import full_budget_depth
 from s3t.planning.simulation import Deletions, simulate
-from s3t.sequences import SELECTORS, Order, Setting, bms, cyclic, scores
 
 SEED = 0
 SHARDS, SLICES, BUDGET, SYSTEMS = 5, 32, 8, 10_000

@@ -11,7 +11,8 @@ from pydantic import Field
 from experiments.retained import retained
 from experiments.runner import Row
 from experiments.settings import Settings
-from s3t.sequences import Order, Setting, mean_distance, random_orders, scores, select
+from s3t.core import Order
+from s3t.orders import Setting, mean_distance, random_orders, scores, select
 
 Prior = tuple[float, ...]
 

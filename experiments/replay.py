@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.runs import Logits, Prefix
-from s3t.sequences import Order
+from s3t.core import Order
 
 Times = NDArray[np.int64]
 """Shards x slices: after how many deletions each slice loses its first record."""

@@ -13,8 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from s3t.forests import AsNeeded, Chains, StageCosts, leaves, without
-from s3t.sequences import Order
+from s3t.core import AsNeeded, Chains, Order, StageCosts, leaves, without
 
 Ints = NDArray[np.int64]
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from s3t.core import Order
+from s3t.orders import Setting
 from s3t.planning.simulation import retention
-from s3t.sequences import Order, Setting
 
 Floats = NDArray[np.float64]
 Masks = NDArray[np.uint64]
@@ -53,7 +54,7 @@ def retained(
     Exact where that takes at most `terms` terms (and never more than 2^min(B, 20)) and loses no more than 1e-8 to
     rounding; else simulated.
 
-    >>> from s3t.sequences import Setting, cyclic
+    >>> from s3t.orders import Setting, cyclic
     >>> retained(cyclic(Setting(slices=4, budget=4)), [1, 2]).expected_depth.round(6).tolist()
     [3.0, 2.0]
 

@@ -20,9 +20,8 @@ from safetensors.torch import load_file
 import s3t
 from experiments.noted import note
 from experiments.tasks import Task
-from s3t.forests import AsNeeded
+from s3t.core import AsNeeded, Kind
 from s3t.prediction.members import Member
-from s3t.stages import Kind
 from s3t.training.numerics import environment, resolve_device
 
 Logits = NDArray[np.float32]

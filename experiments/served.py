@@ -16,8 +16,7 @@ from experiments.runs import Logits, Prefix, answers_of, kept, recipe_of
 from experiments.settings import TrainingSettings
 from experiments.tasks import Task, task
 from s3t import Run
-from s3t.partition import Place
-from s3t.sequences import Order
+from s3t.core import Order, Place
 from testing.roles import roles
 
 

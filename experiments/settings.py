@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
-from s3t.forests import AsNeeded
+from s3t.core import AsNeeded
 from s3t.wording import counted
 
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from experiments.laws import deletion_rate, first_failure
 from experiments.runner import Row
+from s3t.core import Order
 from s3t.planning.simulation import Deletions, simulate
-from s3t.sequences import Order
 
 
 def rates(orders: Sequence[Sequence[Order]], deletions: Deletions, *, trials: int, seed: int) -> Row:

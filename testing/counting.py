@@ -14,12 +14,12 @@ from typing import Any
 from sqlalchemy import Engine, Row, Table, event
 
 import s3t
+from s3t.core import Stage
 from s3t.ledger import Snapshot
 from s3t.ledger.rows import Rows
 from s3t.ledger.work import Uses
 from s3t.prediction.members import choose_members
 from s3t.run.lazy_workshop import LazyWorkshop
-from s3t.stages import Stage
 from s3t.store import Manifest
 from s3t.training_events import StageListener
 from testing.roles import roles

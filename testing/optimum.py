@@ -14,10 +14,9 @@ from itertools import permutations
 import numpy as np
 from numpy.typing import NDArray
 
+from s3t.core import AsNeeded, Chains, Order, StageCosts, depths_after_hit, leaves, prefixes_of, without
+from s3t.core.growth import depth_of
 from s3t.errors import PlanningError
-from s3t.forests import AsNeeded, Chains, StageCosts, leaves, prefixes_of, without
-from s3t.forests.policy import depth_of, depths_after_hit
-from s3t.sequences import Order
 
 MOST_SLICES, MOST_CHAINS = 5, 3
 _FORBIDDEN = -1e12

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from s3t.core import Place, Stage
 from s3t.ledger import Session, SliceState, Trained, Transaction
-from s3t.partition import Place
-from s3t.stages import Stage
 
 TRAINER = Session()
 MANIFEST = "d" * 64

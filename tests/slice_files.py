@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet
 
-from s3t.partition import Place, Secret
+from s3t.core import Place, Secret
 from s3t.records.slices import slice_digest
 
 

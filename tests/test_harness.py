@@ -13,10 +13,9 @@ from lm_eval.tasks import TaskManager
 from transformers import AutoTokenizer
 
 import s3t
+from s3t.core import Place, Stage
 from s3t.harness import S3TModel
 from s3t.models.adapters import deserialize
-from s3t.partition import Place
-from s3t.stages import Stage
 from testing import tiny
 from testing.language import language_recipe, make_language_model, prompt_table
 from testing.plain import copy_with

@@ -7,9 +7,9 @@ import pytest
 from rich.console import Console
 
 from s3t import EpochEnd, ProgressBar, StageEnd, StageStart, TrainingStart, progress_bar, progress_lines
+from s3t.core import Stage
 from s3t.progress import Silent
 from s3t.progress_lines import ProgressLines
-from s3t.stages import Stage
 from s3t.training_events import Observer, tell
 
 FIRST, SECOND, SUMS = Stage(0, (1,)), Stage(0, (1, 0)), Stage(0, (1,), "prototypes")

@@ -25,6 +25,7 @@ SERVER_FILES = sorted(SERVER.rglob("*.py"))
 # In the data's order. A room may import those before it in this list, and never those after it.
 ROOMS = [
     "errors",
+    "core",
     "aftermath",
     "extras",
     "wording",
@@ -39,17 +40,12 @@ ROOMS = [
     "program",
     "disk",
     "spill",
-    "sequences",
-    "forests",
+    "orders",
     "planning",
     "drawing",
     "tasks",
-    "methods",
     "recipe",
-    "partition",
     "records",
-    "stages",
-    "inventory",
     "models",
     "training",
     "results",
@@ -68,11 +64,9 @@ ROOMS = [
     "client",
     "cli",
 ]
-PURE = ["sequences", "forests", "planning", "partition", "stages", "inventory", "methods", "recipe", "engine"]
+PURE = ["core", "orders", "planning", "recipe", "engine"]
 PURE_FILES = [
     "deletion/holding.py",
-    "deletion/plan.py",
-    "deletion/policy.py",
     "tasks/aggregate.py",
     "export/engines.py",
     "prediction/members.py",
@@ -104,6 +98,12 @@ def test_rooms_import_only_rooms_before_them(path):
         if module.startswith("s3t."):
             other = module.split(".")[1]
             assert ROOMS.index(other) <= ROOMS.index(room), f"{room} imports {other}"
+
+
+def test_core_imports_no_other_room():
+    for path in (SOURCE / "core").glob("*.py"):
+        others = {module for module, _ in all_imports_of(path) if module.partition(".")[0] == "s3t"}
+        assert all(module.startswith("s3t.core") for module in others - {"s3t.errors"}), path
 
 
 def test_docs_list_the_rooms_in_their_order_and_the_pure_ones():

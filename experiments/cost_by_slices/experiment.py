@@ -8,10 +8,10 @@ from pydantic import Field
 
 from experiments.runner import Row
 from experiments.settings import Settings
-from s3t.forests import AsNeeded, StageCosts
+from s3t.core import AsNeeded, StageCosts
+from s3t.orders import Setting, select
 from s3t.planning.bounds import least_cost
 from s3t.planning.simulation import Deletions, FixedOrders, Life, simulate_repairs
-from s3t.sequences import Setting, select
 
 FOREST, SISA_FOREST, FIXED, SISA = "forest", "SISA, as needed", "fixed orders", "SISA, one order"
 SYSTEMS = (FOREST, SISA_FOREST, FIXED, SISA)

@@ -14,7 +14,8 @@ from experiments.runner import Row
 from experiments.runs import expected_of, trained
 from experiments.served import SystemSettings, beside_prototypes, every_order, protosisa, sisa
 from experiments.tasks import Task
-from s3t.sequences import Order, Setting, select
+from s3t.core import Order
+from s3t.orders import Setting, select
 
 LOOKED_AT = (0, 10, 20, 40, 80)
 """Numbers of deletions that the summary tells of."""

@@ -12,9 +12,10 @@ from experiments.quality import Prior, dirichlet
 from experiments.runner import Row
 from experiments.settings import Settings
 from experiments.systems import rates
+from s3t.core import Order
+from s3t.orders import Setting, select
 from s3t.planning.bounds import paper_bound
 from s3t.planning.simulation import Deletions
-from s3t.sequences import Order, Setting, select
 
 CURVES = ("bms", "least_likely", "cyclic")
 

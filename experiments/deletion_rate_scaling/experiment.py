@@ -10,8 +10,8 @@ from experiments.laws import sisa_bound
 from experiments.runner import Row
 from experiments.settings import Settings
 from experiments.systems import rates
+from s3t.orders import Setting, select
 from s3t.planning.simulation import Deletions
-from s3t.sequences import Setting, select
 
 
 class Config(Settings):

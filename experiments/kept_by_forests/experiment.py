@@ -18,7 +18,8 @@ from experiments.runner import Row
 from experiments.runs import expected_of
 from experiments.served import Answers, SystemSettings, every_order, every_order_of_sisa
 from experiments.settings import Grown
-from s3t.sequences import Order, Setting, select
+from s3t.core import Order
+from s3t.orders import Setting, select
 
 FOREST, FIXED, SISA, SISA_FOREST = "forests", "fixed orders", "SISA, one order", "SISA, as needed"
 RIVALS = (FIXED, SISA, SISA_FOREST)

@@ -18,7 +18,8 @@ from experiments.runs import expected_of, trained
 from experiments.served import Answers, SystemSettings, every_order, sisa
 from experiments.settings import Grown
 from experiments.tasks import Task
-from s3t.sequences import Order, Setting, select
+from s3t.core import Order
+from s3t.orders import Setting, select
 
 FOREST = "forests"
 

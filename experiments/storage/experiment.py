@@ -11,10 +11,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from experiments.runner import Row
 from experiments.settings import Settings
 from experiments.systems import rates
+from s3t.core import stages_of
+from s3t.orders import Setting, select
 from s3t.planning.bounds import paper_bound
 from s3t.planning.simulation import Deletions
-from s3t.sequences import Setting, select
-from s3t.stages import stages_of
 
 GB = 1e9
 

@@ -17,10 +17,10 @@ from experiments.runner import Row
 from experiments.runs import untrained
 from experiments.served import SystemSettings
 from experiments.settings import Grown
-from s3t.forests import StageCosts
+from s3t.core import Order, StageCosts
+from s3t.orders import Setting, select
 from s3t.planning.bounds import least_cost
 from s3t.planning.simulation import Deletions
-from s3t.sequences import Order, Setting, select
 
 SECONDS_A_DAY = 86_400
 METHODS = {"s3t": None, "sisa": "sisa", "full": "full"}

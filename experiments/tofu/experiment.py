@@ -19,7 +19,7 @@ from experiments.tofu.measures import forget_quality, model_utility
 from experiments.tofu.records import SETS, Records, records
 from experiments.tofu.systems import adapters, compared, copied, loaded, policy_of, trained_to, with_adapter
 from s3t import Run
-from s3t.deletion.policy import repair_due
+from s3t.recipe import repair_due
 
 BEFORE, REFERENCE, OURS = "before", "reference", "s3t"
 

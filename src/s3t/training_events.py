@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 from s3t.progress import Progress
 
 if TYPE_CHECKING:  # a command's help is shown without what stages need
-    from s3t.stages import Stage
+    from s3t.core import Stage
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from s3t.run.reporting import forecast_now
 from s3t_server.watch import Vitals, Watch
 
 if TYPE_CHECKING:
-    from s3t.inventory import Inventory
+    from s3t.core import Inventory
     from s3t.planning.forecast import Forecast
     from s3t.results.state import Status
     from s3t.run import Run

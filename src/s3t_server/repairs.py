@@ -10,10 +10,10 @@ import sys
 import threading
 
 from s3t.bugs import failure_lines, log_failure
-from s3t.deletion.policy import repair_due
+from s3t.core import Inventory
 from s3t.errors import FsyncError, WorkerError
-from s3t.inventory import Inventory
 from s3t.ledger import Repair
+from s3t.recipe import repair_due
 from s3t.run import Run
 
 _LEAST_HOURS = 0.1

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from s3t.core import Stage
 from s3t.ledger import Repair
 from s3t.ledger.depths import DepthChange
 from s3t.run import Run
-from s3t.stages import Stage
 
 
 @dataclass(frozen=True)

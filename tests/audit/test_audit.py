@@ -12,8 +12,8 @@ import pytest
 
 import s3t
 from s3t.audit.audit import Auditor
+from s3t.core import Stage
 from s3t.ledger import schema
-from s3t.stages import Stage
 from testing import tiny
 from testing.roles import roles
 from tests.run.worlds import SMALL, trained_run

@@ -8,10 +8,10 @@ from functools import partial
 import pytest
 
 from s3t.cli import declarations
+from s3t.orders import DEFAULT_SELECTOR, SELECTORS, Setting, scores, select
+from s3t.orders.selector import DEFAULT_DELETIONS, DEFAULT_HORIZON
 from s3t.planning.bounds import full_budget_depth
 from s3t.planning.simulation import retention
-from s3t.sequences import DEFAULT_SELECTOR, SELECTORS, Setting, scores, select
-from s3t.sequences.selector import DEFAULT_DELETIONS, DEFAULT_HORIZON
 from tests.cli import typed
 from tests.drawing.pictures import assert_is_picture, texts
 

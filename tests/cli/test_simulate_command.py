@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from experiments.laws import deletion_rate, first_failure
-from s3t.forests import StageCosts
+from s3t.core import StageCosts
+from s3t.orders import Setting, cyclic, orders_of_shards
 from s3t.planning.simulation import Deletions, FixedOrders, simulate, simulate_repairs
-from s3t.sequences import Setting, cyclic, orders_of_shards
 from tests.cli import typed
 from tests.drawing.pictures import assert_is_picture, texts
 

@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from s3t.forests import AsNeeded, StageCosts
+from s3t.core import AsNeeded, StageCosts
 from s3t.planning.simulation import Deletions, simulate, simulate_repairs
 from tests.cli import typed
 from tests.drawing.pictures import assert_is_picture

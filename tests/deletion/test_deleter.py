@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 import s3t
+from s3t.core import Secret
 from s3t.deletion import deleter
 from s3t.deletion.acceptance import Acceptor
 from s3t.deletion.erasure import Eraser
@@ -20,7 +21,6 @@ from s3t.deletion.request import Request
 from s3t.errors import BlockedError, StorageError
 from s3t.ledger.history import History
 from s3t.ledger.locks import hold
-from s3t.partition import Secret
 from s3t.progress import Silent
 from s3t.records.slices import Slices
 from s3t.run.lazy_workshop import LazyWorkshop

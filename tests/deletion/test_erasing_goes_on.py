@@ -12,15 +12,14 @@ from pathlib import Path
 import pytest
 
 import s3t
+from s3t.core import Place, Stage
 from s3t.deletion import erasure
 from s3t.disk import temporary_name
 from s3t.export.folders import files_in, folder_name, this_host
 from s3t.ledger import Clone, ExportRow, Ledger, Transaction
 from s3t.ledger.exports import ExportRows
 from s3t.ledger.history import History
-from s3t.partition import Place
 from s3t.records.slices import Slices, version_name
-from s3t.stages import Stage
 from s3t.store import Artifacts, blobs_of
 from testing import tiny
 from testing.roles import roles

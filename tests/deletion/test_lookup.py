@@ -6,8 +6,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import s3t
+from s3t.core import Secret
 from s3t.ledger import schema
-from s3t.partition import Secret
 from testing import tiny
 from testing.roles import roles
 

@@ -6,7 +6,7 @@ import pyarrow.parquet
 import pytest
 
 import s3t
-from s3t.partition import Place
+from s3t.core import Place
 from testing import tiny
 from testing.roles import roles
 from tests.run.worlds import records_by_slice

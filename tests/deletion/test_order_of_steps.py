@@ -12,13 +12,12 @@ from pathlib import Path
 import pytest
 
 import s3t
+from s3t.core import Place, Stage
 from s3t.deletion import witness as witness_module
 from s3t.deletion.witness import Witness
 from s3t.ledger import Ledger, Session, Trained, Transaction
 from s3t.ledger.locks import hold
-from s3t.partition import Place
 from s3t.records.slices import Slices
-from s3t.stages import Stage
 from s3t.store import Artifacts, blobs_of
 from s3t.store.blobs import LocalBlobs
 from testing import tiny

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 import s3t
-from s3t.partition import Place
+from s3t.core import Place
 from testing import tiny
 from testing.roles import roles
 from tests.slice_files import read_slice

@@ -8,7 +8,7 @@ import pyarrow.parquet
 import pytest
 
 import s3t
-from s3t.partition import Place
+from s3t.core import Place
 from testing import tiny
 from tests.run.worlds import records_by_slice
 from tests.slice_files import slice_path, versions_of

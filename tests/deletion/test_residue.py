@@ -21,7 +21,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from s3t.partition import Secret
+from s3t.core import Secret
 from testing import tiny
 from tests.deletion.listed import place_named
 from tests.deletion.scanner import found_in, image_spellings, spellings, token_spellings

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 import s3t
+from s3t.core import Place
 from s3t.deletion.erasure import Eraser
 from s3t.deletion.witness import Witness
 from s3t.disk import temporary_name
 from s3t.ledger import Clone
 from s3t.ledger.ledger import Ledger
 from s3t.ledger.locks import hold
-from s3t.partition import Place
 from s3t.store import Artifacts
 from testing import tiny
 from testing.roles import roles

@@ -9,7 +9,7 @@ from PIL import Image
 
 from s3t.drawing import check_picture, draw_orders
 from s3t.errors import InputError, StorageError
-from s3t.sequences import Setting, bms, cyclic, full
+from s3t.orders import Setting, bms, cyclic, full
 from tests.drawing.pictures import assert_is_picture, texts
 
 

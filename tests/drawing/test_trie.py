@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from s3t.drawing.figure import cells
-from s3t.sequences import Setting, random_orders
+from s3t.orders import Setting, random_orders
 
 
 @st.composite

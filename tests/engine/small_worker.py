@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 
 from s3t import errors
+from s3t.core import Stage, stages_of
 from s3t.engine import EngineReport, run_stages
 from s3t.engine.pool import serve
-from s3t.stages import Stage, stages_of
 
 STAGES = stages_of([[(0, 1, 2), (1, 2, 0)], [(2, 1, 0), (2, 0, 1)]])
 NOTHING = EngineReport(trained=(), discarded=0)

@@ -18,7 +18,7 @@ from experiments.distance_cyclic.experiment import counting_bound
 from experiments.runner import FOLDER, NAMES, TIMED, TRAINED, draw, experiment, results, rounded, run
 from experiments.settings import load
 from experiments.storage.experiment import sizes
-from s3t.sequences import Setting, cyclic, mean_distance
+from s3t.orders import Setting, cyclic, mean_distance
 
 FILES = ("README.md", "config.yaml", "experiment.py", "figure.png", "figure.py", "results.json")
 

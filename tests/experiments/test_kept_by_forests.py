@@ -17,10 +17,10 @@ from experiments.runs import expected_of, recipe_of, untrained
 from experiments.served import every_order, every_order_of_sisa
 from experiments.settings import load
 from experiments.tasks import task
-from s3t.forests import AsNeeded, StageCosts, leaves
+from s3t.core import AsNeeded, StageCosts, leaves
+from s3t.orders import Setting, cyclic, survival
 from s3t.planning.bounds import cost_of_a_hit
 from s3t.prediction.members import Member
-from s3t.sequences import Setting, cyclic, survival
 
 SHARDS, SLICES = 2, 3
 

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiments.laws import deletion_rate, first_failure, integral, sisa_bound
+from s3t.orders import Setting, cyclic
 from s3t.planning.bounds import first_failure as of_equal_slices
 from s3t.planning.bounds import paper_bound
 from s3t.planning.simulation import Deletions, simulate
-from s3t.sequences import Setting, cyclic
 
 BOTH = pytest.mark.parametrize("waiting", [deletion_rate, first_failure])
 

@@ -19,7 +19,7 @@ from experiments.served import beside_prototypes, every_order, own_orders, proto
 from experiments.settings import load
 from experiments.small_llama.settings import Config
 from experiments.tasks import TASKS, task
-from s3t.sequences import Setting, cyclic, survival
+from s3t.orders import Setting, cyclic, survival
 from testing import tiny
 
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.retained import papers_retention, retained, signed_unions
+from s3t.orders import Setting, cyclic, cyclic_adjacent, full, random_orders
 from s3t.planning.bounds import full_budget_depth
-from s3t.sequences import Setting, cyclic, cyclic_adjacent, full, random_orders
-from tests.sequences.test_selectors import priors
+from tests.orders.test_selectors import priors
 
 
 def by_enumeration(orders, deletions, probabilities):

@@ -15,8 +15,8 @@ from unittest import mock
 import pandas as pd
 
 import s3t
+from s3t.core import Secret
 from s3t.deletion import deleter, request
-from s3t.partition import Secret
 from testing import tiny
 
 BUDGET = 2

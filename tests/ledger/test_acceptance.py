@@ -7,13 +7,12 @@ from dataclasses import replace
 
 import pytest
 
+from s3t.core import Place, Stage
 from s3t.ledger import Acceptance, Ledger
 from s3t.ledger.state import RequestRow
 from s3t.ledger.statements import chunks, now
-from s3t.partition import Place
 from s3t.results.base import utc
 from s3t.results.log import LogEntry
-from s3t.stages import Stage
 from tests.ledger.world import (
     OLD,
     PERSON,

@@ -2,8 +2,8 @@
 
 from contextlib import suppress
 
+from s3t.core import Stage
 from s3t.ledger import Acceptance
-from s3t.stages import Stage
 from testing.trained import commit
 from tests.ledger.world import PLACES, ROWS, STAGES, accept, make_ledger, seen_by, states, taking
 

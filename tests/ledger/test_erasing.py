@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from s3t.core import Stage
 from s3t.errors import KeyDestroyedError
 from s3t.ledger import Session, SliceState, schema
-from s3t.stages import Stage
 from testing.trained import commit
 from tests.ledger.world import (
     NEW,

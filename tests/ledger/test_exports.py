@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from s3t.stages import Stage
+from s3t.core import Stage
 from tests.ledger.world import NEW, PLACES, accept, an_export, erase, settle, taking
 
 OTHER = Stage(1, (0,))

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine, text
 
+from s3t.core import Stage
 from s3t.errors import ClosedError, IntegrityError, RunFolderError, StorageError
 from s3t.ledger import Clone, Ledger, PostgresAddress, SliceState, Snapshot, schema
 from s3t.ledger.rows import Rows
 from s3t.ledger.schema import metadata
-from s3t.stages import Stage
 from testing.trained import commit
 from tests.ledger.world import (
     OLD,

@@ -14,9 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from s3t.core import Place, Stage
 from s3t.ledger import Acceptance, Ledger, PostgresAddress, Session, Snapshot
-from s3t.partition import Place
-from s3t.stages import Stage
 from testing.trained import commit
 from tests.ledger.world import OLD, PERSON, PLACES, ROWS, STAGES, make_ledger, open_ledger, rewrite, token, walk
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
+from s3t.core import Place, Stage
 from s3t.ledger import Acceptance, Address, ExportRow, Ledger, RecordRow, SliceState, Transaction
-from s3t.partition import Place
-from s3t.stages import Stage
 from testing.trained import commit
 
 PERSON = b"p" * 32

@@ -6,10 +6,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from s3t.core import Place, Stage, stage_seed
 from s3t.models.assembly import assemble
-from s3t.partition import Place
 from s3t.recipe import recipe_from
-from s3t.stages import Stage, stage_seed
 from s3t.tasks import TASKS, Task
 from s3t.training.examples import EncodedSlice, Examples
 from s3t.training.stage import train_stage

@@ -4,11 +4,11 @@ from itertools import combinations
 
 import pytest
 
+from s3t.core import AsNeeded, StageCosts
 from s3t.errors import PlanningError
-from s3t.forests import AsNeeded, StageCosts
+from s3t.orders import Setting, select
 from s3t.planning.bounds import cost_of_a_hit, least_after_deletion
 from s3t.planning.simulation import Deletions, simulate_repairs
-from s3t.sequences import Setting, select
 from testing.optimum import repaired
 
 TIMED = StageCosts((1.3247547, 3.27448, 7.4459374, 12.825001))

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiments.laws import deletion_rate, first_failure
+from s3t.orders import Setting, cyclic, random_orders
 from s3t.planning.forecast import forecast
 from s3t.planning.simulation import Deletions
-from s3t.sequences import Setting, cyclic, random_orders
 
 
 def depth_of(prefixes, hit):

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from s3t.core import AsNeeded, StageCosts, leaves, prefixes_of, without
 from s3t.errors import PlanningError
-from s3t.forests import AsNeeded, StageCosts, leaves, prefixes_of, without
 from s3t.planning.bounds import least_cost
 from s3t.planning.simulation import Deletions, _Forests, simulate_repairs
 from testing.optimum import canonical, optimum, repaired

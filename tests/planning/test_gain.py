@@ -6,8 +6,8 @@ from itertools import permutations
 import pytest
 
 from experiments.retained import retained
+from s3t.orders import Setting, cyclic, survival
 from s3t.planning.forecast import gain
-from s3t.sequences import Setting, cyclic, survival
 
 ROTATIONS = cyclic(Setting(slices=3, budget=3))
 

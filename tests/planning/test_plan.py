@@ -3,11 +3,11 @@
 import pytest
 from pydantic import ValidationError
 
-from s3t.forests import AsNeeded, StageCosts
+from s3t.core import AsNeeded, StageCosts
+from s3t.orders import Setting, select
 from s3t.planning.bounds import cost_of_a_hit, paper_bound
 from s3t.planning.plan import Demand, plan
 from s3t.planning.simulation import Deletions, FixedOrders, simulate_repairs
-from s3t.sequences import Setting, select
 from tests.planning.test_bounds import policies
 
 ORDERS = {"deletions_per_month": 5, "months": 6, "share": 0.15, "budget": 12}

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from experiments.retained import retained
 from s3t.errors import PlanningError
+from s3t.orders import Setting, full
 from s3t.planning.bounds import full_budget_depth
 from s3t.planning.simulation import retention
-from s3t.sequences import Setting, full
 from tests.experiments.test_retained import shards
 
 

@@ -9,11 +9,9 @@ import pytest
 
 from experiments.laws import deletion_rate, first_failure
 from experiments.retained import retained
-from s3t.deletion.plan import after_deletion, plan_deletion
+from s3t.core import AsNeeded, Growth, Inventory, Place, StageCosts, after_deletion, plan_deletion
 from s3t.errors import PlanningError
-from s3t.forests import AsNeeded, Growth, StageCosts
-from s3t.inventory import Inventory
-from s3t.partition import Place
+from s3t.orders import Setting, cyclic, random_orders, survival
 from s3t.planning.simulation import (
     NEVER,
     Deletions,
@@ -25,7 +23,6 @@ from s3t.planning.simulation import (
     simulate,
     simulate_repairs,
 )
-from s3t.sequences import Setting, cyclic, random_orders, survival
 
 PRIOR = (0.4, 0.3, 0.2, 0.1)
 

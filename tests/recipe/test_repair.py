@@ -3,7 +3,7 @@
 import pytest
 
 import s3t
-from s3t.forests import AsNeeded
+from s3t.core import AsNeeded
 from s3t.recipe import recipe_from
 from testing import tiny
 from tests.recipe.test_recipe import content, problems_of

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from s3t import DataError, record_ids
-from s3t.partition import Secret
+from s3t.core import Secret
 from s3t.recipe import recipe_from
 from s3t.records.ingest import ingest, ingest_inputs, ingest_labelled
 from tests.records.splits import split_into_slices

@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s3t.partition import Secret
+from s3t.core import Secret
 from s3t.run.material import replayed
 
 SECRET = Secret(salt="salt")

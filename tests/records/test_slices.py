@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from s3t.core import Place, Secret, place_of
 from s3t.errors import IntegrityError
-from s3t.partition import Place, Secret, place_of
 from s3t.records.slices import Slices, slice_digest, version_name, without_records
 from s3t.store.blobs import LocalBlobs
 from tests.records.splits import split_into_slices

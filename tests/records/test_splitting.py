@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from s3t.core import place_of
 from s3t.errors import DataError
 from s3t.ledger.filling import WaitingRecords, record_rows
-from s3t.partition import place_of
 from s3t.records import columns, splitting
 from s3t.records import rows as rows_module
 from s3t.records.ingest import ingest

@@ -9,8 +9,8 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from s3t.core import Secret
 from s3t.errors import DataError
-from s3t.partition import Secret
 from s3t.recipe import recipe_from
 from s3t.records.ingest import ingest, ingest_into
 from s3t.records.reading import read_windows

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import s3t
+from s3t.core import Place
 from s3t.models.adapters import deserialize
-from s3t.partition import Place
 from s3t.prediction.ensemble import Ensemble, Resident
 from s3t.records.ingest import ingest
 from testing import tiny

@@ -12,14 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import s3t
+from s3t.core import Serving, stages_of
 from s3t.deletion import acceptance
-from s3t.inventory import Serving
 from s3t.ledger.locks import hold
+from s3t.orders import Setting, cyclic, survival
 from s3t.progress import SILENT
 from s3t.recipe import recipe_from
 from s3t.run import orders
-from s3t.sequences import Setting, cyclic, survival
-from s3t.stages import stages_of
 from s3t.store import folder
 from testing import tiny
 from testing.roles import roles

@@ -10,15 +10,14 @@ import torch
 from pydantic import ByteSize
 
 import s3t
+from s3t.core import Place, Stage, stage_seed
 from s3t.models.assembly import assemble
 from s3t.models.blocks import BlockModel
 from s3t.models.encoders import tokens
 from s3t.models.passes import fitted, row_width
-from s3t.partition import Place
 from s3t.progress import SILENT
 from s3t.recipe import recipe_from
 from s3t.records.ingest import ingest
-from s3t.stages import Stage, stage_seed
 from s3t.training import stage
 from s3t.training.examples import EncodedSlice, Examples, TrunkCache, fill_cache
 from s3t.training.stage import train_stage

@@ -9,14 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import s3t
-from s3t.forests import StageCosts
-from s3t.inventory import Inventory
-from s3t.partition import Place
+from s3t.core import Inventory, Place, Stage, StageCosts, stages_of
+from s3t.orders import Setting, cyclic
 from s3t.planning.forecast import forecast
 from s3t.recipe import recipe_from
 from s3t.run.forecasting import forecast_of, hours_of
-from s3t.sequences import Setting, cyclic
-from s3t.stages import Stage, stages_of
 
 ORDERS = (cyclic(Setting(slices=3, budget=3)),) * 2
 

@@ -6,10 +6,9 @@ from dataclasses import replace
 import pytest
 
 import s3t
-from s3t.forests import leaves, without
+from s3t.core import Stage, leaves, without
 from s3t.ledger import schema
 from s3t.ledger.statements import prefix_text
-from s3t.stages import Stage
 from testing import tiny
 from testing.roles import roles
 from tests.run.worlds import answers_of, clone, records_by_slice, said, trained_run

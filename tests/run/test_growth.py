@@ -6,7 +6,7 @@ A cost that grew with the stages that are there would be quadratic in all of the
 import pytest
 
 import s3t
-from s3t.stages import stages_of
+from s3t.core import stages_of
 from testing import tiny
 from testing.counting import answer_nothing, counted, training_nothing
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import s3t
-from s3t.partition import Secret, place_of
+from s3t.core import Secret, place_of
 from s3t.recipe import recipe_from
 from testing import tiny
 from testing.language import VOCABULARY, chat_table, language_recipe, make_language_model, prompt_table

@@ -17,6 +17,7 @@ from torch import nn
 from transformers import DynamicCache
 
 import s3t
+from s3t.core import Stage
 from s3t.ledger.work import Work
 from s3t.models import language
 from s3t.models.adapters import StageTensors, deserialize, serialize
@@ -27,7 +28,6 @@ from s3t.recipe import recipe_from
 from s3t.records.ingest import ingest
 from s3t.run import creation, workshop
 from s3t.run.workshop import Workshop
-from s3t.stages import Stage
 from s3t.tasks.targets import CausalLanguage
 from s3t.tasks.task import ANSWERED
 from s3t.training.examples import Examples

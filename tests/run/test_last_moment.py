@@ -8,11 +8,10 @@ import threading
 import pytest
 
 import s3t
+from s3t.core import Place, Stage
 from s3t.errors import OvertakenError
-from s3t.partition import Place
 from s3t.prediction.generation import Continuation, Sampling
 from s3t.run.workshop import Workshop
-from s3t.stages import Stage
 from testing import tiny
 from testing.language import language_recipe, make_language_model, prompt_table
 from testing.roles import roles

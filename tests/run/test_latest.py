@@ -5,9 +5,8 @@ from itertools import count
 import pytest
 
 import s3t
-from s3t.partition import Place
+from s3t.core import Place, Stage
 from s3t.run.workshop import Workshop
-from s3t.stages import Stage
 from testing import tiny
 from testing.roles import roles
 from tests.slice_files import read_slice

@@ -7,12 +7,12 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 import s3t
+from s3t.core import Stage
 from s3t.models.blocks import BlockModel, WholeModel, copy_exactly
 from s3t.recipe import recipe_from
 from s3t.records.ingest import ingest
 from s3t.run import workshop
 from s3t.run.material import Material
-from s3t.stages import Stage
 from testing import tiny
 from testing.roles import roles
 from tests.run.worlds import SMALL, make_worlds, records_by_slice, trained_run

@@ -14,12 +14,11 @@ import pyarrow.parquet
 import pytest
 
 import s3t
+from s3t.core import Place, Stage
 from s3t.ledger import Session
-from s3t.partition import Place
 from s3t.progress import Silent
 from s3t.run import answerer
 from s3t.run.workshop import Workshop
-from s3t.stages import Stage
 from s3t.store import blobs_of
 from testing import tiny
 from testing.roles import roles

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 import s3t
+from s3t.core import Stage
 from s3t.deletion import acceptance
 from s3t.models.adapters import StageTensors
 from s3t.prediction.prototypes import TEMPERATURE
 from s3t.recipe import recipe_from
 from s3t.run import workshop
-from s3t.stages import Stage
 from testing import tiny
 from testing.roles import roles
 from tests.run.worlds import make_worlds, records_by_slice

@@ -9,10 +9,10 @@ import torch
 from sqlalchemy import event
 
 import s3t
+from s3t.core import Place
 from s3t.disk import temporary_name
 from s3t.ledger import Session, schema
 from s3t.models.base import load_base
-from s3t.partition import Place
 from s3t.run import answerer
 from s3t.run.upkeep import Upkeep
 from s3t.store import Artifacts

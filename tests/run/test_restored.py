@@ -93,7 +93,7 @@ def test_a_slice_file_that_is_put_back_alone_is_refused_until_it_is_reconciled(l
     with s3t.Run.open(later) as run:
         places = {run.locate(records=[record])[0].deleted.generation for record in GONE}
         assert len(places) == 2
-    from s3t.partition import Place, Secret, place_of
+    from s3t.core import Place, Secret, place_of
 
     place = place_of("r3", None, secret=Secret(salt=tiny.SALT), shards=2, slices=3)
     current, older = (slice_path(folder / "slices", Place(*place)) for folder in (later, later.parent / "backup"))
@@ -105,7 +105,7 @@ def test_a_slice_file_that_is_put_back_alone_is_refused_until_it_is_reconciled(l
 
 
 def test_an_older_version_that_is_put_back_beside_the_current_one_is_swept(later):
-    from s3t.partition import Place, Secret, place_of
+    from s3t.core import Place, Secret, place_of
     from tests.slice_files import versions_of
 
     place = Place(*place_of("r3", None, secret=Secret(salt=tiny.SALT), shards=2, slices=3))

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import s3t
-from s3t.inventory import Serving
+from s3t.core import Serving
 from testing import tiny
 from testing.roles import roles
 from tests.run.worlds import SMALL, records_by_slice, trained_run

@@ -5,8 +5,8 @@ import time
 import pytest
 
 import s3t
+from s3t.core import Place
 from s3t.deletion.deleter import PATIENCE_SECONDS
-from s3t.partition import Place
 from testing import tiny
 from testing.roles import roles
 from tests.run.sleeper import Sleeper

@@ -14,17 +14,17 @@ import torch
 from torch import nn
 
 import s3t
+from s3t.core import Stage, stage_seed
 from s3t.errors import IntegrityError, IsolationError
 from s3t.ledger import Transaction
 from s3t.ledger.work import Work
 from s3t.models import blocks, encoders
 from s3t.models.adapters import StageTensors, deserialize, serialize
 from s3t.models.blocks import BlockModel
+from s3t.orders import SELECTORS
 from s3t.records.ingest import ingest
 from s3t.run import creation, workshop
 from s3t.run.workshop import Workshop
-from s3t.sequences import SELECTORS
-from s3t.stages import Stage, stage_seed
 from s3t.store import Artifacts, Manifest
 from s3t.tasks.targets import MultiLabel, Ordinal, TokenClassification
 from testing import tiny
@@ -196,7 +196,7 @@ def test_orders_are_drawn_from_declared_inputs_alone_and_kept(text_model, tmp_pa
 
 
 def test_a_partition_by_position_is_caught(text_model, tmp_path, monkeypatch):
-    from s3t.partition import Place
+    from s3t.core import Place
     from s3t.records import splitting
 
     def by_position(position):

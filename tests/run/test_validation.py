@@ -4,10 +4,10 @@ import pandas as pd
 import pytest
 
 import s3t
+from s3t.core import Stage
 from s3t.recipe import recipe_from
 from s3t.records.ingest import ingest
 from s3t.records.public import Public
-from s3t.stages import Stage
 from s3t.store import blobs_of
 from testing import tiny
 from testing.roles import roles

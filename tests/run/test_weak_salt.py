@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 import s3t
-from s3t.partition import Secret
+from s3t.core import Secret
 from testing import tiny
 from tests.cli.typed import document, invoke
 

@@ -14,12 +14,12 @@ from tokenizers.models import BPE
 from transformers import PreTrainedTokenizerFast
 
 import s3t
+from s3t.core import Stage
 from s3t.models.adapters import deserialize
 from s3t.models.assembly import assemble
 from s3t.prediction.generation import Sampling, Written, pick, write
 from s3t.recipe import recipe_from
 from s3t.run.workshop import Workshop
-from s3t.stages import Stage
 from testing import tiny
 from testing.language import VOCABULARY, chat_table, language_recipe, make_language_model, prompt_table
 from testing.plain import copy_with

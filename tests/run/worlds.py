@@ -105,7 +105,7 @@ def trained_run(folder: Path, recipe: dict[str, Any], table: pd.DataFrame) -> s3
 
 def records_by_slice(recipe: dict[str, Any], table: pd.DataFrame) -> dict[tuple[int, int], list[str]]:
     """Where each record of a table lies."""
-    from s3t.partition import Secret, place_of
+    from s3t.core import Secret, place_of
 
     part = recipe["partition"]
     secret, shards, slices, group = Secret(salt=part["salt"]), part["shards"], part["slices"], part.get("group")

@@ -4,14 +4,12 @@ import re
 
 import pytest
 
-from s3t.inventory import Inventory
+from s3t.core import Inventory, Place, Stage, stages_of
 from s3t.ledger.depths import DepthChange
-from s3t.partition import Place
+from s3t.orders import Setting, cyclic
 from s3t.planning.forecast import Forecast
 from s3t.results.log import LogEntry
 from s3t.run.reporting import shards_of
-from s3t.sequences import Setting, cyclic
-from s3t.stages import Stage, stages_of
 from s3t_server.page.history import deletion, depths_over_time
 from s3t_server.page.outlook import ahead, repaired_inventory
 from s3t_server.page.pictures import WORDS, Chain, chains_picture, depths_picture

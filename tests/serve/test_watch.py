@@ -1,7 +1,7 @@
 """What those see who look on for long: a counter, stages in training, and depths over time as they were."""
 
 import s3t
-from s3t.stages import Stage
+from s3t.core import Stage
 from s3t_server.watch import Watch
 from testing import tiny
 from testing.roles import roles

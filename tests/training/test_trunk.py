@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from s3t.core import Place
 from s3t.errors import StorageError
-from s3t.partition import Place
 from s3t.training.examples import SliceStates, TrunkCache
 
 ROW = torch.zeros(1, 4)  # 16 bytes

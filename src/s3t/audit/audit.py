@@ -14,13 +14,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from s3t.core import KeyInputs, Place, Secret, Stage, stage_key
 from s3t.errors import IntegrityError
 from s3t.ledger import SliceState, Snapshot
 from s3t.ledger.damage import Contents
 from s3t.ledger.filling import record_rows
-from s3t.partition import Place, Secret
 from s3t.records.slices import Slices, count_copies
-from s3t.stages import KeyInputs, Stage, stage_key
 from s3t.store import Artifacts, Manifest, read_chain
 from s3t.training_events import StageListener
 

@@ -14,7 +14,7 @@ from s3t.cli.options import seed_problems
 from s3t.errors import DataError, InputError, SettingError
 
 if TYPE_CHECKING:
-    from s3t.sequences import Setting
+    from s3t.orders import Setting
 
 MOST_NUMBERS = 20_000_000
 """Largest count of numbers in all orders together."""
@@ -40,7 +40,7 @@ StageSecondsOption = Annotated[
     str | None, Option(metavar="S1,S2,...", help="Measured seconds of a stage of each depth, 1 to L.")
 ]
 
-# What `s3t.sequences` has as defaults; importing it here would slow down every --help.
+# What `s3t.orders` has as defaults; importing it here would slow down every --help.
 SELECTOR, DELETIONS, HORIZON = "survival", 8, "1,2,4,8"
 
 
@@ -60,7 +60,7 @@ def setting_of(
 ) -> Setting:
     """The setting of every shard's orders. Raises an InputError if there are problems, also earlier ones."""
     from s3t.drawing import check_picture
-    from s3t.sequences import SELECTORS, Setting, no_selector, selector_problem
+    from s3t.orders import SELECTORS, Setting, no_selector, selector_problem
 
     problems += [problem for problem in seed_problems(seed) if seed > 0]
     if deletions > MOST_DELETIONS:

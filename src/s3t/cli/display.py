@@ -13,7 +13,7 @@ from s3t.errors import listed
 from s3t.wording import counted, duration, numbers
 
 if TYPE_CHECKING:
-    from s3t.partition import Place
+    from s3t.core import Place
     from s3t.planning.forecast import Forecast
     from s3t.results.changes import Deletion, Training
     from s3t.results.log import LogEntry

@@ -51,9 +51,9 @@ def command(
         import numpy as np
 
         from s3t.drawing import draw_orders
+        from s3t.orders import mean_distance, scores, select
         from s3t.planning.bounds import full_budget_depth
         from s3t.planning.simulation import retention
-        from s3t.sequences import mean_distance, scores, select
 
         setting = declarations.setting_of(
             [],

@@ -17,7 +17,7 @@ from s3t.progress_bar import ProgressBar
 from s3t.wording import counted
 
 if TYPE_CHECKING:
-    from s3t.forests import AsNeeded
+    from s3t.core import AsNeeded
     from s3t.planning.simulation import Falls, Life, Measured, Simulation
 
 MOST_BYTES = 2 * 10**9
@@ -66,9 +66,9 @@ def command(
     Orders are those of s3t sequences. Shards are equally likely to be hit.
     """
     with failures_reported(as_json):
-        from s3t.forests import AsNeeded, StageCosts
+        from s3t.core import AsNeeded, StageCosts
+        from s3t.orders import orders_of_shards
         from s3t.planning.simulation import Deletions, FixedOrders, simulate, simulate_repairs, summary
-        from s3t.sequences import orders_of_shards
 
         repaired = (repair_below, repair_every, depth) != (None, None, None)
         others = (repair_below, repair_every, vary_by_shard, selector)

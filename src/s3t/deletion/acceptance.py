@@ -10,14 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from s3t.core import Impact, Inventory, Place, Secret, after_deletion, plan_deletion
 from s3t.deletion.lookup import refuse_if_lost
-from s3t.deletion.plan import Impact, after_deletion, plan_deletion
 from s3t.deletion.request import Batch
 from s3t.errors import InputError
-from s3t.inventory import Inventory
 from s3t.ledger import Acceptance, Ledger, RecordRow, Snapshot, Transaction
 from s3t.ledger.state import RequestRow
-from s3t.partition import Place, Secret
 
 
 @dataclass(frozen=True, kw_only=True)

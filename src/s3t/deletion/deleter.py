@@ -17,17 +17,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from s3t.aftermath import NOTHING_CHANGED, OUT_OF_USE, PARTLY_OUT_OF_USE, after_refusal
+from s3t.core import Inventory, Place
 from s3t.deletion.acceptance import Accepted, Acceptor
 from s3t.deletion.erasure import Eraser
 from s3t.deletion.grouping import Grouped
 from s3t.deletion.lookup import FileMatches, Lookup
 from s3t.deletion.request import Batch, Request
 from s3t.errors import BlockedError, FsyncError, StorageError
-from s3t.inventory import Inventory
 from s3t.ledger import Ledger
 from s3t.ledger.locks import try_hold
 from s3t.ledger.presence import Presence
-from s3t.partition import Place
 from s3t.progress import SILENT, Progress
 from s3t.results.log import LogEntry
 

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Protocol
 
 from s3t.aftermath import OUT_OF_USE, after_refusal
+from s3t.core import Place, Secret
 from s3t.deletion.withdrawal import Withdrawer
 from s3t.deletion.witness import Witness
 from s3t.disk import storage_errors
 from s3t.errors import BlockedError, FsyncError, IntegrityError, StorageError, itemised
 from s3t.ledger import Clone, Ledger, SliceState, Snapshot, ToErase
 from s3t.ledger.locks import RunLock, hold, try_hold
-from s3t.partition import Place, Secret
 from s3t.records.slices import Slices, slice_digest, without_records
 from s3t.store import Artifacts, blobs_of
 from s3t.store.blobs import Blobs

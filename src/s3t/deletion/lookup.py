@@ -13,10 +13,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from s3t.core import Place, Secret, place_of
 from s3t.deletion.request import Batch
 from s3t.errors import IntegrityError
 from s3t.ledger import Ledger, Located, Transaction
-from s3t.partition import Place, Secret, place_of
 from s3t.records.slices import Slices
 
 if TYPE_CHECKING:

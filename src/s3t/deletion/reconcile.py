@@ -21,16 +21,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from s3t.aftermath import RECONCILING, after_refusal
+from s3t.core import Place, Secret, tainted_by
 from s3t.deletion.acceptance import losses_of
 from s3t.deletion.erasure import Eraser
-from s3t.deletion.plan import tainted_by
 from s3t.deletion.witness import Witness
 from s3t.disk import storage_errors
 from s3t.errors import IntegrityError, itemised
 from s3t.ledger import Acceptance, Ledger, RecordRow, SliceState, Transaction
 from s3t.ledger.damage import contents_of, rebuild_indexes, remove_wrong_records, structure_problems
 from s3t.ledger.filling import record_rows
-from s3t.partition import Place, Secret
 from s3t.records.slices import Slices, count_copies, slice_digest, without_records
 from s3t.store import lost_stages
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 
-from s3t.partition import Secret
+from s3t.core import Secret
 
 
 @dataclass(frozen=True, kw_only=True)

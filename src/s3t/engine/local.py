@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from s3t.stages import Stage
+from s3t.core import Stage
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from s3t.core import Place, Stage
 from s3t.errors import KeyDestroyedError
 from s3t.ledger import schema
 from s3t.ledger.rows import Rows
 from s3t.ledger.sessions import Session, Sessions
 from s3t.ledger.state import SliceState, Snapshot
 from s3t.ledger.statements import COMMITS, KEY_DESTROYED, REMOVALS, prefix_text
-from s3t.partition import Place
-from s3t.stages import Stage
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,10 +7,10 @@ from typing import Any
 
 from sqlalchemy import bindparam, delete, func, select
 
+from s3t.core import Place
 from s3t.ledger import schema
 from s3t.ledger.rows import Rows
 from s3t.ledger.statements import WALKED
-from s3t.partition import Place
 
 
 def condemn(

@@ -8,12 +8,12 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, exc, text
 
+from s3t.core import Place
 from s3t.errors import IntegrityError
 from s3t.ledger import schema
 from s3t.ledger.filling import record_of
 from s3t.ledger.rows import CHECKED, Rows
 from s3t.ledger.state import RecordRow
-from s3t.partition import Place
 
 _MOST_PROBLEMS = 20
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from sqlalchemy import delete, func, select
 
+from s3t.core import Stage
 from s3t.ledger import schema
 from s3t.ledger.rows import Rows
 from s3t.ledger.statements import now, select_in
-from s3t.stages import Stage
 
 MOST_DEPTHS = 10_000
 """Changes that are remembered: the newest."""

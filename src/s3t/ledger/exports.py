@@ -12,11 +12,11 @@ from typing import Any
 
 from sqlalchemy import delete
 
+from s3t.core import Place
 from s3t.ledger import schema
 from s3t.ledger.rows import Rows
 from s3t.ledger.state import Acceptance, ExportRow, SliceState, Snapshot
 from s3t.ledger.statements import now, prefix_text, stage_at
-from s3t.partition import Place
 
 
 class ExportRows:

@@ -9,11 +9,11 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, insert, select
 
+from s3t.core import Place, Secret
 from s3t.ledger import schema
 from s3t.ledger.rows import Rows
 from s3t.ledger.state import RecordRow, SliceState
 from s3t.ledger.statements import chunks_of_any, now
-from s3t.partition import Place, Secret
 from s3t.spill import Spill
 
 

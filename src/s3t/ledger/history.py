@@ -7,13 +7,13 @@ from pathlib import Path
 
 from sqlalchemy import delete, select
 
+from s3t.core import Stage
 from s3t.ledger import schema
 from s3t.ledger.exports import ExportRows
 from s3t.ledger.rows import Rows
 from s3t.ledger.state import Clone, RequestRow
 from s3t.ledger.statements import KEY_DESTROYED, now, stage_at
 from s3t.results.log import LogEntry
-from s3t.stages import Stage
 
 
 class History:

@@ -18,6 +18,7 @@ from sqlalchemy import Connection, inspect, text
 from sqlalchemy.exc import DBAPIError
 
 from s3t.aftermath import OUTCOME_UNKNOWN
+from s3t.core import Place
 from s3t.disk import (
     OpenedFolder,
     identity_of,
@@ -45,7 +46,6 @@ from s3t.ledger.read_only import UnsteadyError, is_read_only, read_only_error, s
 from s3t.ledger.rows import Rows
 from s3t.ledger.state import LiveStages, RecordRow, SliceState, Snapshot
 from s3t.ledger.transaction import Transaction
-from s3t.partition import Place
 
 
 class DataVersion:

@@ -11,12 +11,12 @@ from typing import Any
 
 from sqlalchemy import delete, func, select, update
 
+from s3t.core import Stage
 from s3t.ledger import schema
 from s3t.ledger.condemning import condemn
 from s3t.ledger.rows import Rows
 from s3t.ledger.statements import LOST_SESSIONS, now, of_stage, prefix_text, stage_at
 from s3t.processes import is_running, this_machine
-from s3t.stages import Stage
 
 LEASE_SECONDS = 30.0
 """A session of another machine counts as dead after this time without a heartbeat; it sends six in that time."""

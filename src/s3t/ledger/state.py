@@ -7,11 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from s3t.forests import Growth
-from s3t.inventory import Inventory
-from s3t.partition import Place
-from s3t.sequences import Order
-from s3t.stages import Stage
+from s3t.core import Growth, Inventory, Order, Place, Stage
 
 
 @dataclass(frozen=True, kw_only=True)

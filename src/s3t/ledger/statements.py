@@ -9,8 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, func, select
 
-from s3t.partition import Place
-from s3t.stages import Stage
+from s3t.core import Place, Stage
 
 CHANGES = "changes"
 """Counter, raised whenever anything of a snapshot changes."""

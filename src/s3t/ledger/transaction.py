@@ -11,6 +11,7 @@ from typing import Any
 
 from sqlalchemy import and_, bindparam, delete, exists, func, or_, select, union
 
+from s3t.core import Place, Stage
 from s3t.ledger import schema
 from s3t.ledger.committing import Trained, announce, commit
 from s3t.ledger.condemning import artifact_entry, condemn, note_removed, walk_again
@@ -37,8 +38,6 @@ from s3t.ledger.statements import (
     stage_at,
 )
 from s3t.ledger.tokens import Tokens
-from s3t.partition import Place
-from s3t.stages import Stage
 
 
 class Transaction:

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from s3t.core import Place, Stage
 from s3t.ledger.ledger import Ledger
 from s3t.ledger.state import SliceState, Snapshot
-from s3t.partition import Place
-from s3t.stages import Stage
 
 
 class Overtaken(Exception):  # noqa: N818

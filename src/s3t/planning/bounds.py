@@ -11,9 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from s3t.core import AsNeeded, Order, StageCosts
 from s3t.errors import PlanningError
-from s3t.forests import AsNeeded, StageCosts
-from s3t.sequences import Order
 
 
 def harmonic(number: int) -> float:

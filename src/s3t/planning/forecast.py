@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field, PlainSerializer
 
+from s3t.core import Order
 from s3t.planning.simulation import Floats, chunk, fall_times, retention
-from s3t.sequences import Order
 
 Number: TypeAlias = Annotated[float, PlainSerializer(lambda value: float(f"{value:.4g}"), when_used="json")]
 """Simulated to no more digits."""

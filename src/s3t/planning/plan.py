@@ -22,10 +22,10 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import BaseModel, Field, computed_field, model_validator
 
-from s3t.forests import AsNeeded, StageCosts
+from s3t.core import AsNeeded, StageCosts
+from s3t.orders import Setting, select
 from s3t.planning.bounds import cost_of_a_hit, first_failure, least_after_deletion, least_cost, paper_bound
 from s3t.planning.simulation import Deletions, FixedOrders, Floats, Life, Shown, simulate_repairs
-from s3t.sequences import Setting, select
 
 SHARDS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 25, 32, 40, 50, 64, 80, 100)
 SLICES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)

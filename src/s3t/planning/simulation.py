@@ -16,11 +16,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import BaseModel, PlainSerializer
 
+from s3t.core import AsNeeded, Order, StageCosts
 from s3t.errors import PlanningError
-from s3t.forests import AsNeeded, StageCosts
+from s3t.orders.selector import SUM_TOLERANCE
 from s3t.planning.bounds import paper_bound
-from s3t.sequences import Order
-from s3t.sequences.selector import SUM_TOLERANCE
 
 Ints: TypeAlias = NDArray[np.int64]
 Small: TypeAlias = NDArray[np.int16]
@@ -187,7 +186,7 @@ class Falls:
 def simulate(orders: Orders, deletions: Deletions, *, trials: int = 10_000, seed: int = 0) -> Falls:
     """Simulate systems from full depth until every shard is dead. Deletions fall with replacement (N >> r).
 
-    >>> from s3t.sequences import Setting, cyclic
+    >>> from s3t.orders import Setting, cyclic
     >>> system = simulate([cyclic(Setting(slices=6, budget=3))] * 5, Deletions.uniform(5, 6), trials=20_000)
     >>> bool(abs(system.deletion_rate.mean() - 99.5) < 2)
     True
@@ -215,7 +214,7 @@ def retention(
 ) -> Floats:
     """R x (L + 1): probability that a shard is at least k slices deep, k from 0, after r deletions in it.
 
-    >>> from s3t.sequences import Setting, cyclic
+    >>> from s3t.orders import Setting, cyclic
     >>> retention(cyclic(Setting(slices=4, budget=4)), [0, 1])[:, 1:].sum(axis=1).tolist()  # expected depths
     [4.0, 3.0]
     """

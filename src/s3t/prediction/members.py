@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
+from s3t.core import Inventory, Kind, Order, Stage, by_kind
 from s3t.errors import InputError, NoLiveShardError
-from s3t.inventory import Inventory
 from s3t.recipe import Prediction
-from s3t.sequences import Order
-from s3t.stages import Kind, Stage, by_kind
 
 
 class Member(NamedTuple):

@@ -13,8 +13,9 @@ from s3t.recipe.parts import (
     Shortcut,
     Text,
     TrainingSettings,
+    repair_due,
 )
-from s3t.recipe.schema import Recipe
+from s3t.recipe.schema import Recipe, training_part, unresolved
 
 __all__ = [
     "Adapter",
@@ -31,4 +32,7 @@ __all__ = [
     "TrainingSettings",
     "load_recipe",
     "recipe_from",
+    "repair_due",
+    "training_part",
+    "unresolved",
 ]

@@ -25,13 +25,13 @@ from pydantic import (
 )
 from pydantic_core import PydanticKnownError
 
-from s3t import forests, methods
+from s3t import core
+from s3t.core import METHODS, Inventory, Options, Trainable, method_named
 from s3t.descriptions import describe
 from s3t.errors import PlanningError, listed
-from s3t.methods import METHODS, Options, Trainable, method_named
+from s3t.orders import DEFAULT_SELECTOR, SELECTORS, no_selector
+from s3t.orders.selector import DEFAULT_DELETIONS, DEFAULT_HORIZON
 from s3t.recipe.labels import alike, refuse_untyped
-from s3t.sequences import DEFAULT_SELECTOR, SELECTORS, no_selector
-from s3t.sequences.selector import DEFAULT_DELETIONS, DEFAULT_HORIZON
 
 
 def _refuse(value: Any, *kinds: type) -> Any:
@@ -202,7 +202,7 @@ class Partition(Part):
 
 
 class Method(Part):
-    """The system: parameters that a stage trains, its starting point, and the parts of a model. See `s3t.methods`."""
+    """The system: parameters that a stage trains, its starting point, and the parts of a model. See `core.Method`."""
 
     name: Annotated[str, BeforeValidator(_method_name)] = "s3t"
     """s3t: stage k trains block k, the blocks of the stages before it frozen (the paper's). sisa: every stage trains
@@ -218,7 +218,7 @@ class Method(Part):
     """sisa, protosisa, full: a stage trains an adapter, or all parameters of the model (the original SISA's);
     then `adapter` has no effect."""
 
-    def made(self) -> methods.Method:
+    def made(self) -> core.Method:
         return method_named(self.name, Options(**self.model_dump(exclude={"name"})))
 
 
@@ -514,7 +514,7 @@ class AsNeeded(Part):
             level = Level.model_validate(content["level"])
         except ValidationError:
             return {**content, "depth": 1}
-        chains = forests.AsNeeded.keeping(mean_depth=level.mean_depth, after_deletion=level.after_deletion)
+        chains = core.AsNeeded.keeping(mean_depth=level.mean_depth, after_deletion=level.after_deletion)
         return {**content, **vars(chains)}
 
     def problems(self, slices: int) -> Iterator[str]:
@@ -536,8 +536,8 @@ class AsNeeded(Part):
                 f"{self.spare_depth} keep {kept}; ask for at most {slices // 2}, and leave out depth and spares"
             )
 
-    def made(self) -> forests.AsNeeded:
-        return forests.AsNeeded(depth=self.depth, spares=self.spares, spare_depth=self.spare_depth)
+    def made(self) -> core.AsNeeded:
+        return core.AsNeeded(depth=self.depth, spares=self.spares, spare_depth=self.spare_depth)
 
 
 def _policy_kind(value: Any) -> str:
@@ -597,3 +597,15 @@ class DeletionSettings(Part):
         if not any("{name}" in argument or "{path}" in argument for argument in rest):
             raise ValueError("no argument holds {name} or {path}, so the command could not tell which export to unload")
         return arguments
+
+
+def repair_due(policy: RepairPolicy, inventory: Inventory, *, trained: bool) -> bool:
+    """True if a policy asks for a repair now. `trained`: the run once had a live stage; else nothing is to repair."""
+    if not trained or policy == "manual" or not inventory.missing():
+        return False
+    if policy == "eager" or isinstance(policy, AsNeeded):
+        return True
+    depths = inventory.depths()
+    if isinstance(policy, BelowDepth):
+        return min(depths) < policy.below_depth
+    return not any(depths)  # on-exhaustion: no shard answers any more

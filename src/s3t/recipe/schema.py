@@ -21,9 +21,10 @@ from pydantic import (
 )
 from pydantic_core import core_schema
 
-from s3t import forests
+from s3t.core import METHODS, Growth, Method, StageCosts, method_named
 from s3t.errors import SettingError
-from s3t.methods import METHODS, Method, method_named
+from s3t.orders import Setting, prior_rows, selector_problem
+from s3t.orders.rules import MAX_FULL_SLICES
 from s3t.recipe import parts
 from s3t.recipe.labels import alike, name_of, refuse_untyped
 from s3t.recipe.parts import (
@@ -40,8 +41,6 @@ from s3t.recipe.parts import (
     Text,
     TrainingSettings,
 )
-from s3t.sequences import Setting, prior_rows, selector_problem
-from s3t.sequences.rules import MAX_FULL_SLICES
 from s3t.tasks import TASKS, Task, task_named
 
 _TEXTS = ("text", "text_pair", "prompt", "completion")
@@ -319,20 +318,27 @@ class Recipe(Part):
         return self
 
     def _method_problems(self) -> Iterator[str]:
-        yield from self.method.problems(
-            task=self.task,
-            shards=self.partition.shards,
-            slices=self.partition.slices,
-            layers=self.adapter.layers,
-            budget=self.sequences.budget,
-            trunk_cache=self.training.trunk_cache,
-            prototypes_alone=self.prediction.prototypes_alone,
-        )
+        method, partition = self.method, self.partition
+        if method.one_slice and (partition.shards, partition.slices) != (1, 1):
+            yield f"method {method} trains on one slice of one shard; leave partition.shards and slices out"
+        if not method.has_adapters and self.adapter.layers != "all":
+            yield "adapter.layers: with trainable: all there is no adapter; take it out"
+        if method.has_prototypes and not self.task.target.takes_prototypes:
+            yield (
+                f"method {method} averages the records of a class, so it needs a task with one label a record and an "
+                f"output for each label; {self.task} is none, use another method"
+            )
+        if not method.has_prototypes and self.prediction.prototypes_alone:
+            yield "prediction.prototypes_alone belongs to protosisa; take it out or set method: protosisa"
+        if method.one_order and self.sequences.budget not in (None, 1):
+            yield f"sequences.budget: method {method} has one order a shard; leave the budget out"
+        if not method.top_down and self.training.trunk_cache is True:
+            yield "training.trunk_cache: what lies below a block is trained, too, bottom-up; set it to auto"
         if self.image.is_augmented and self.training.trunk_cache is True:
             yield "training.trunk_cache: augmented images cannot be computed once; set it to auto"
         if self.training.quantization == "none":
             return
-        if not self.method.has_adapters:
+        if not method.has_adapters:
             yield "training.quantization: a quantised model cannot be trained itself; set trainable: adapter"
         if self.adapter.use_dora and self.adapter.kind == "lora":
             yield (
@@ -439,18 +445,18 @@ class Recipe(Part):
         if self.prediction.ensemble == "sequences":
             yield "prediction.ensemble: chains grown as needed do not answer side by side; use shards"
 
-    def growth(self) -> forests.Growth | None:
+    def growth(self) -> Growth | None:
         """Repair as needed, if the recipe says so. Costs of stages follow from declared numbers, never from times."""
         asked = self.deletion.repair
         if not isinstance(asked, AsNeeded):
             return None
-        return forests.Growth(policy=asked.made(), costs=self.stage_costs, chances=self.chances)
+        return Growth(policy=asked.made(), costs=self.stage_costs, chances=self.chances)
 
     @property
-    def stage_costs(self) -> forests.StageCosts:
+    def stage_costs(self) -> StageCosts:
         """Costs of stages by depth, from declared numbers, in no particular unit."""
         slices = self.partition.slices
-        return forests.StageCosts.declared(slices, one_block=self.method.blocks(slices) == 1)
+        return StageCosts.declared(slices, one_block=self.method.blocks(slices) == 1)
 
     @property
     def chances(self) -> tuple[tuple[float, ...], ...]:
@@ -529,3 +535,33 @@ class Recipe(Part):
         """The adapter with the layers of one block as its layers a slice."""
         width = getattr(self.adapter, self.method.width)
         return self.adapter.model_copy(update={"layers_per_slice": layers if width == "all" else width})
+
+
+_NO_BITS = {"device", "cache_memory", "cache_disk", "checkpointing"}
+"""Fields of the training part that change no bits."""
+
+
+def training_part(recipe: Recipe, *, labels: Sequence[str], validation: str | None = None) -> dict[str, Any]:
+    """The fields of a recipe that decide a stage's tensors, JSON-compatible, with every `auto` resolved: else the key
+    would not say what was computed. `validation` is the digest of the public records on which stages are tried.
+    """
+    if left := unresolved(recipe):
+        raise ValueError(f"{', '.join(left)}: not resolved")
+    (unused,) = {"layers", "layers_per_slice"} - {recipe.method.width}
+    return {
+        "task": recipe.task.name,
+        "labels": list(labels),
+        "adapter": recipe.adapter.model_dump(mode="json", exclude={unused}),
+        "training": recipe.training.model_dump(mode="json", exclude=_NO_BITS),
+        "method": recipe.method.key_part(recipe.partition.slices),
+        # The threshold decides how well public records are answered, which the manifest says.
+        "validation": None if validation is None else [validation, recipe.prediction.threshold],
+        **recipe.model_dump(mode="json", include={recipe.task.inputs.section}),
+    }
+
+
+def unresolved(recipe: Recipe) -> list[str]:
+    """Fields that decide a stage's tensors and are still `auto`. `init` resolves all that its version knows."""
+    training = recipe.training.model_dump(exclude=_NO_BITS)
+    left = [f"training.{name}" for name, value in training.items() if value == "auto"]
+    return left + (["text.pooling"] if recipe.task.pools and recipe.text.pooling == "auto" else [])

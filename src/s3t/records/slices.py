@@ -20,8 +20,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from s3t.core import Place, Secret
 from s3t.errors import IntegrityError
-from s3t.partition import Place, Secret
 from s3t.records.rows import Cells, canonical_bytes, contents
 
 if TYPE_CHECKING:

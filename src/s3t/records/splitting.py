@@ -1,6 +1,6 @@
 """Division of records into slices as they come; they wait on the disk until all are there.
 
-Which slice a record lies in, and where in it, its own names decide (`partition/assign.py`). So memory holds a window of
+Which slice a record lies in, and where in it, its own names decide (`core/places.py`). So memory holds a window of
 records, then one slice.
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from s3t.partition import Place, Secret, place_of
+from s3t.core import Place, Secret, place_of
 from s3t.records.rows import Cells
 from s3t.records.tables import rows_at
 from s3t.spill import Spill

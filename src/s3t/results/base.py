@@ -7,9 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, WithJsonSchema
 
+from s3t.core import Kind, Order, Stage
 from s3t.descriptions import describe
-from s3t.sequences import Order
-from s3t.stages import Kind, Stage
 
 
 class Result(BaseModel):

@@ -8,11 +8,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import PlainSerializer, computed_field
 
-from s3t.partition import Place
+from s3t.core import Place, Stage
 from s3t.results.base import OfStage, Result, StageField, Time
 from s3t.results.log import LogEntry, State
 from s3t.results.state import Export, Shard
-from s3t.stages import Stage
 from s3t.wording import counted
 
 _SHOWN = 5

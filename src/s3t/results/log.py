@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import computed_field
 
-from s3t.partition import Place
+from s3t.core import Place
 from s3t.results.base import Result, Time
 
 State = Literal["accepted", "effective", "erased"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
+from s3t.core import Order
 from s3t.planning.forecast import Forecast
 from s3t.results.base import OfStage, Result, Time
 from s3t.results.log import LogEntry
-from s3t.sequences import Order
 from s3t.wording import counted
 
 

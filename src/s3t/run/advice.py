@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 
-from s3t.inventory import Inventory
+from s3t.core import Inventory, stages_of
 from s3t.recipe import Recipe
-from s3t.stages import stages_of
 from s3t.wording import counted
 
 STEPS_A_LABEL = 10

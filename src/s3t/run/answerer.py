@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from s3t.core import Stage, by_kind
 from s3t.errors import InputError, NoLiveShardError
 from s3t.ledger import Snapshot
 from s3t.ledger.work import Overtaken, Uses, Work
@@ -27,7 +28,6 @@ from s3t.run.answers import Evaluation, Predictions
 from s3t.run.likelihoods import Likelihoods
 from s3t.run.parts import Parts
 from s3t.run.pending import PendingAnswers
-from s3t.stages import Stage, by_kind
 from s3t.tasks.aggregate import Scores
 from s3t.wording import counted
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from s3t.core import Stage
 from s3t.prediction.members import Member
-from s3t.stages import Stage
 from s3t.tasks.aggregate import Scores
 from s3t.wording import counted
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from s3t.audit.audit import Auditor, Mismatch, table_problems, witness_problems
+from s3t.core import Place, Stage
 from s3t.deletion.witness import Witness
 from s3t.errors import IntegrityError
 from s3t.ledger import Snapshot
@@ -10,14 +11,12 @@ from s3t.ledger.damage import contents_of, structure_problems
 from s3t.ledger.locks import hold
 from s3t.ledger.work import Overtaken, Uses
 from s3t.models.source import model_digest, model_folder
-from s3t.partition import Place
 from s3t.progress import Progress, telling
 from s3t.results.changes import Audit
 from s3t.run.answerer import Watched
 from s3t.run.parts import Parts
 from s3t.run.reporting import outage_of
 from s3t.run.training import training_steps
-from s3t.stages import Stage
 from s3t.wording import counted
 
 

@@ -14,13 +14,14 @@ from typing import Any
 import pyarrow as pa
 
 from s3t.aftermath import NO_RUN_MADE, RUN_MADE, after_refusal
+from s3t.core import Order, Place, Secret
 from s3t.disk import is_folder, make_folder, reason_of, storage_errors, sync_folder, too_long
 from s3t.engine import cores_worth
 from s3t.errors import InputError, RecipeError, RunFolderError
 from s3t.ledger import Ledger, SliceState
 from s3t.ledger.address import without_password
 from s3t.ledger.filling import WaitingRecords, record_rows
-from s3t.partition import Place, Secret
+from s3t.orders import KNOW_NO_PRIOR, orders_of_shards
 from s3t.progress import SILENT, Progress
 from s3t.recipe import Recipe, recipe_from
 from s3t.records.ingest import ingest_into
@@ -31,7 +32,6 @@ from s3t.records.slices import copies_in_order
 from s3t.records.splitting import Split
 from s3t.run.notices import Notices, copies_elsewhere
 from s3t.run.parts import slices_of
-from s3t.sequences import KNOW_NO_PRIOR, Order, orders_of_shards
 from s3t.spill import Spill
 from s3t.store.folder import (
     LEDGER_VARIABLE,

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from s3t.aftermath import KEY_NOTED_AS_DESTROYED, NOTHING_CHANGED, OUT_OF_USE, after_refusal
 from s3t.deletion import deleter
-from s3t.deletion.policy import repair_due
 from s3t.deletion.request import Request
 from s3t.errors import InputError, S3TError, UnknownNamesError
 from s3t.ledger import ExportRow
 from s3t.ledger.locks import hold
 from s3t.progress import SILENT, Progress, telling
+from s3t.recipe import repair_due
 from s3t.records.requests import requested, requested_names
 from s3t.results.changes import Deletion, Reconciliation
 from s3t.results.state import Status

@@ -7,16 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from s3t.aftermath import NOTHING_CHANGED, after_refusal
+from s3t.core import Inventory, depths_after_hit, leaves, stages_of
 from s3t.errors import InputError
-from s3t.forests import depths_after_hit, leaves
-from s3t.inventory import Inventory
 from s3t.planning.forecast import Gain, gain
 from s3t.progress import Progress
 from s3t.recipe import AsNeeded, RepairPolicy
 from s3t.run.forecasting import hours_of
 from s3t.run.orders import Policy, Spares
 from s3t.run.parts import Parts
-from s3t.stages import stages_of
 from s3t.wording import counted
 
 

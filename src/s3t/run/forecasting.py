@@ -8,13 +8,9 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
-from s3t.forests import StageCosts
-from s3t.inventory import Inventory
-from s3t.partition import Place
+from s3t.core import Inventory, Order, Place, Stage, StageCosts, by_kind
 from s3t.planning.forecast import Forecast, forecast
 from s3t.recipe import Recipe
-from s3t.sequences import Order
-from s3t.stages import Stage, by_kind
 
 _NEVER = 1e-15
 """Share of the likeliest slice's probability below which a slice is taken as never hit."""

@@ -6,13 +6,11 @@ import threading
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from s3t.core import Growth, Inventory, Stage
 from s3t.errors import RestoredError
-from s3t.forests import Growth
-from s3t.inventory import Inventory
 from s3t.ledger import Ledger, Snapshot
 from s3t.recipe import Recipe
 from s3t.run.orders import Orders
-from s3t.stages import Stage
 from s3t.store import Artifacts, lost_stages
 from s3t.store.folder import Description
 

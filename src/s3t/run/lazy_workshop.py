@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from s3t.core import KeyInputs, Place, Stage
 from s3t.errors import IsolationError, TrainingError
 from s3t.ledger import Snapshot
-from s3t.partition import Place
 from s3t.recipe import Recipe
 from s3t.records.slices import Slices
-from s3t.stages import KeyInputs, Stage
 from s3t.store import Artifacts, Manifest
 from s3t.training_events import UNHEARD, StageListener
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from s3t.core import Secret
 from s3t.deletion.lookup import FileMatches, Lookup, refuse_if_lost
 from s3t.ledger import RecordRow, Transaction
-from s3t.partition import Secret
 from s3t.results.log import Location
 
 

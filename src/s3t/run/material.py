@@ -12,14 +12,13 @@ from pathlib import Path
 import pyarrow as pa
 import torch
 
+from s3t.core import Place, Secret, Stage
 from s3t.ledger import Snapshot
 from s3t.models.blocks import Model
 from s3t.models.encoders import Encoded, Encoder, augmented, tokens
-from s3t.partition import Place, Secret
 from s3t.progress import Steps
 from s3t.recipe import Recipe
 from s3t.records.slices import Slices
-from s3t.stages import Stage
 from s3t.training.examples import EncodedSlice, Examples, SliceStates, TrunkCache, fill_cache
 from s3t.training.numerics import exact_numerics
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from s3t.aftermath import NOTHING_CHANGED, after_refusal
+from s3t.core import KeyInputs, Secret
 from s3t.deletion.erasure import Eraser
 from s3t.deletion.export_memory import ExportMemory
 from s3t.deletion.withdrawal import Withdrawer
@@ -21,14 +22,12 @@ from s3t.ledger import Ledger
 from s3t.ledger.locks import hold, try_hold
 from s3t.ledger.presence import Presence
 from s3t.ledger.read_only import is_read_only, read_only_error
-from s3t.partition import Secret
-from s3t.recipe import Recipe
+from s3t.recipe import Recipe, training_part, unresolved
 from s3t.records.slices import Slices
 from s3t.run.latest import Latest
 from s3t.run.lazy_workshop import LazyWorkshop
 from s3t.run.orders import Orders
 from s3t.run.upkeep import Upkeep
-from s3t.stages import KeyInputs, training_part, unresolved
 from s3t.store import Artifacts
 from s3t.store.blobs import LocalBlobs
 from s3t.store.folder import (

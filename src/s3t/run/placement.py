@@ -9,10 +9,10 @@ import os
 from collections.abc import Collection
 from typing import Literal, TypeAlias
 
+from s3t.core import Stage
 from s3t.engine import Placement, cores_worth, usable_cores
 from s3t.errors import InputError
 from s3t.recipe import TrainingSettings
-from s3t.stages import Stage
 
 WorkerCount: TypeAlias = int | Literal["auto"]
 """Number of workers; auto: one a GPU, or as many as the cores have room for."""

@@ -16,8 +16,8 @@ from s3t.progress import SILENT, Progress
 from s3t.run.parts import Parts
 
 if TYPE_CHECKING:
+    from s3t.core import Inventory
     from s3t.export.engines import Engine
-    from s3t.inventory import Inventory
     from s3t.planning.forecast import Forecast
     from s3t.prediction.generation import Sampling
     from s3t.prediction.members import Prefixes

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from s3t.aftermath import NOTHING_CHANGED, ORDERS_ADDED, REPAIR_CHANGED, STAGES_KEPT, after_refusal
+from s3t.core import Inventory, Stage, by_kind
 from s3t.disk import storage_errors
 from s3t.engine import EngineReport, run_in_pool, run_stages
 from s3t.errors import InputError, StorageError
-from s3t.inventory import Inventory
 from s3t.ledger import Snapshot, Trained
 from s3t.ledger.work import Leaving, Overtaken, Uses, Work
 from s3t.progress import Progress, telling
@@ -27,7 +27,6 @@ from s3t.run.orders import Policy, Spares
 from s3t.run.parts import Parts
 from s3t.run.placement import WorkerCount, check_workers, placements
 from s3t.run.reporting import inventory_now, outage_of
-from s3t.stages import Stage, by_kind
 from s3t.store import Manifest, lost_stages
 from s3t.training_events import EpochEnd, Event, StageEnd, StageStart, TrainingStart, tell
 from s3t.wording import counted

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
+from s3t.core import KeyInputs, Place, Stage, by_kind, model_stages, stage_key, stage_seed
 from s3t.ledger import Snapshot
 from s3t.models.adapters import StageTensors, deserialize, serialize
 from s3t.models.assembly import assemble
@@ -25,7 +26,6 @@ from s3t.models.blocks import Model
 from s3t.models.encoders import Encoder
 from s3t.models.language import LanguageEncoder
 from s3t.models.source import check_unchanged, model_folder
-from s3t.partition import Place
 from s3t.prediction.answers import Answers
 from s3t.prediction.ensemble import AnyLink, Resident, Windows, ensemble_of
 from s3t.prediction.generation import (
@@ -43,7 +43,6 @@ from s3t.recipe import Recipe
 from s3t.records.public import Public
 from s3t.records.slices import Slices
 from s3t.run.material import Material
-from s3t.stages import KeyInputs, Stage, by_kind, model_stages, stage_key, stage_seed
 from s3t.store import Artifact, Artifacts, Manifest, Parent, read_chain
 from s3t.tasks.aggregate import Scores
 from s3t.training.numerics import environment, exact_numerics, resolve_device, slow_precision

@@ -9,6 +9,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from s3t.core import Stage
 from s3t.errors import InputError, OvertakenError, S3TError
 from s3t.ledger.work import Overtaken, Work
 from s3t.prediction.members import Member, Prefixes
@@ -17,7 +18,6 @@ from s3t.records.ingest import IngestedInputs, Inputs, ingest_labelled, ingest_p
 from s3t.records.reading import Data
 from s3t.run.answerer import Answerer, State, Watched, member_of, uses_of
 from s3t.run.pending import PendingTexts
-from s3t.stages import Stage
 from s3t.tasks.targets import rouge_scorer, text_metrics
 from s3t.wording import counted
 

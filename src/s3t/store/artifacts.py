@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel, ValidationError
 
+from s3t.core import Stage
 from s3t.errors import IntegrityError
-from s3t.stages import Stage
 from s3t.store.blobs import Blobs
 
 _TENSORS, _MANIFEST = ".safetensors", ".json"

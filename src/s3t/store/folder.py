@@ -21,15 +21,14 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from s3t.core import Order, Secret
 from s3t.disk import reason_of, remove_folder_durably, temporary_name, write_bytes_durably
 from s3t.errors import IntegrityError, MovedError, RecipeError, RunFolderError, S3TError
 from s3t.extras import how_to_install
 from s3t.ledger import Address, Ledger, PostgresAddress
-from s3t.partition import Secret
 from s3t.processes import is_running, this_machine, was_before
 from s3t.recipe import Recipe, RepairPolicy, recipe_from
 from s3t.recipe.loading import read_yaml, to_yaml
-from s3t.sequences import Order
 from s3t.store.secret import write_secret
 
 RUN_FORMAT = 1

@@ -15,11 +15,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from s3t.core import Place
 from s3t.disk import storage_errors
 from s3t.errors import StorageError
 from s3t.models.encoders import Encoded, Encoder
 from s3t.models.passes import Batch, Passes, pack_states, padded_states, token_counts
-from s3t.partition import Place
 from s3t.progress import Steps
 
 

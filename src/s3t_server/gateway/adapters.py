@@ -12,6 +12,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from s3t.core import Stage
 from s3t.errors import InputError
 from s3t.export.folders import this_host
 from s3t.ledger import ExportRow, Snapshot
@@ -19,7 +20,6 @@ from s3t.ledger.work import Leaving, Overtaken, Uses, Work
 from s3t.progress import SILENT
 from s3t.run.exporting import ExportArguments, export
 from s3t.run.parts import Parts
-from s3t.stages import Stage
 
 _RUN_DIGITS = 12
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from s3t.core import Stage
 from s3t.errors import EngineError, InputError, NoLiveShardError
 from s3t.ledger import Snapshot
 from s3t.ledger.work import Overtaken
@@ -24,7 +25,6 @@ from s3t.run import Run
 from s3t.run.answerer import Watched, divided, predict, uses_of
 from s3t.run.parts import Parts
 from s3t.run.pending import PendingAnswers
-from s3t.stages import Stage
 from s3t.tasks.aggregate import Scores
 from s3t_server.gateway.adapters import Adapter, Adapters
 from s3t_server.gateway.keeper import SWAPPING, Keeper

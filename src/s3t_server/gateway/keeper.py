@@ -14,11 +14,11 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from s3t.bugs import failure_lines
+from s3t.core import Stage
 from s3t.errors import ClosedError, EngineError, FsyncError, S3TError
 from s3t.ledger import ExportRow, Snapshot
 from s3t.ledger.work import Overtaken
 from s3t.run.latest import Latest
-from s3t.stages import Stage
 from s3t_server.gateway.adapters import Adapter, Adapters
 from s3t_server.gateway.lora_engine import LOAD_SECONDS, LoraEngine, LostAnswerError
 from s3t_server.gateway.swap import Swap

@@ -14,14 +14,13 @@ from s3t.run.reporting import forecast_now
 from s3t_server.page.outlook import repaired_inventory
 
 if TYPE_CHECKING:
-    from s3t.inventory import Inventory
+    from s3t.core import Inventory, Stage
     from s3t.ledger import Held, Repair
     from s3t.ledger.depths import DepthChange
     from s3t.planning.forecast import Forecast
     from s3t.results.changes import Deletion
     from s3t.results.state import Status
     from s3t.run import Run
-    from s3t.stages import Stage
     from s3t_server.repairs import Repairs
     from s3t_server.watch import Watch
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from markupsafe import Markup
 
-from s3t.inventory import Inventory
+from s3t.core import Inventory
 from s3t.ledger import Repair
 from s3t.planning.forecast import Forecast, Spread
 from s3t.results.state import Status

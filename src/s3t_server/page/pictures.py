@@ -12,7 +12,7 @@ from typing import Literal
 
 from markupsafe import Markup
 
-from s3t.sequences import Order
+from s3t.core import Order
 from s3t.wording import counted, numbers
 
 Cell = Literal["serving", "live", "training", "dead"]

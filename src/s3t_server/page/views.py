@@ -8,10 +8,10 @@ from typing import Literal
 
 from markupsafe import Markup
 
+from s3t.core import Stage
 from s3t.planning.forecast import Forecast, Spread
 from s3t.results.state import Shard as ShardState
 from s3t.results.state import Status
-from s3t.stages import Stage
 from s3t.wording import counted
 from s3t_server.page.pictures import Chain, chains_picture
 

@@ -1,0 +1,52 @@
+"""The system as plain values: places, stages and their keys, growth and its costs, inventories, methods. Pure."""
+
+from s3t.core.growth import AsNeeded, Chains, Growth, StageCosts, depths_after_hit, leaves, prefixes_of, without
+from s3t.core.inventory import Impact, Inventory, Serving, after_deletion, plan_deletion, tainted_by
+from s3t.core.methods import METHODS, Method, Options, Trainable, method_named
+from s3t.core.places import Order, Place, Secret, place_of
+from s3t.core.stages import (
+    KeyInputs,
+    Kind,
+    Stage,
+    by_kind,
+    model_stages,
+    prototypes_of,
+    stage_key,
+    stage_seed,
+    stages_of,
+)
+
+__all__ = [
+    "METHODS",
+    "AsNeeded",
+    "Chains",
+    "Growth",
+    "Impact",
+    "Inventory",
+    "KeyInputs",
+    "Kind",
+    "Method",
+    "Options",
+    "Order",
+    "Place",
+    "Secret",
+    "Serving",
+    "Stage",
+    "StageCosts",
+    "Trainable",
+    "after_deletion",
+    "by_kind",
+    "depths_after_hit",
+    "leaves",
+    "method_named",
+    "model_stages",
+    "place_of",
+    "plan_deletion",
+    "prefixes_of",
+    "prototypes_of",
+    "stage_key",
+    "stage_seed",
+    "stages_of",
+    "tainted_by",
+    "without",
+]

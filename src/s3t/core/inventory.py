@@ -1,0 +1,200 @@
+"""The state of a run at one generation, as plain values; and what a deletion does to it, before anything is changed."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from s3t.core.growth import Growth
+from s3t.core.places import Order, Place
+from s3t.core.stages import Stage, prototypes_of, stages_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serving:
+    """Prefix with which a shard answers: the first `depth` slices of `order`."""
+
+    order: Order
+    depth: int
+
+    @property
+    def prefix(self) -> Order:
+        """The slices whose blocks are switched on."""
+        return self.order[: self.depth]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inventory:
+    """Orders, records and live stages at one generation."""
+
+    generation: int
+    orders: tuple[tuple[Order, ...], ...]
+    """Sequences of each shard; where they are grown as needed, chains, which may be shorter than L slices."""
+    records: Mapping[Place, int]
+    """Records in each slice."""
+    alive: Mapping[Stage, str]
+    """Live stages and the keys of their artifacts: none of their slices has lost a record since."""
+    prototypes: bool = False
+    """True if every slice has prototypes, too."""
+    growth: Growth | None = None
+    """Repair as needed: the orders are then the chains of the live stages, and what they lack; those given are not
+    looked at. None: the run has fixed orders."""
+    scores: Mapping[str, float] | None = None
+    """Validation score of each live prefix, by the key of its last stage; None where depth alone chooses."""
+
+    def __post_init__(self) -> None:
+        if self.growth is not None:
+            object.__setattr__(
+                self, "orders", tuple(itertools.starmap(self.growth.chains, enumerate(self._live_prefixes)))
+            )
+
+    @cached_property
+    def _live_prefixes(self) -> list[list[Order]]:
+        """Prefixes of each shard's live stages, without prototypes."""
+        found: list[list[Order]] = [[] for _ in range(1 + max(place.shard for place in self.records))]
+        for stage in self.alive:
+            if stage.kind == "model":
+                found[stage.shard].append(stage.prefix)
+        return found
+
+    @property
+    def slices(self) -> int:
+        """L, slices a shard."""
+        return 1 + max(place.slice for place in self.records)
+
+    @property
+    def wanted_depth(self) -> int:
+        """Slices that a shard serves with after its repairs."""
+        return self.slices if self.growth is None else self.growth.policy.depth
+
+    def depth(self, shard: int, order: Order) -> int:
+        """Depth, in slices, of the deepest prefix of `order` whose stages are all alive."""
+        depth = 0
+        while depth < len(order) and Stage(shard, order[: depth + 1]) in self.alive:
+            depth += 1
+        return depth
+
+    def serving(self, shard: int) -> Serving | None:
+        """The deepest live prefix that holds a record, the first of equals; None if there is none.
+
+        Which slices were hit decides, never what their records contain. With scores, of the deepest live prefix of
+        every order the one with the best.
+        """
+
+        def worth(serving: Serving) -> tuple[float, int]:
+            scores = self.scores or {}
+            return scores.get(self.alive[Stage(shard, serving.prefix)], -math.inf), serving.depth
+
+        return max(self.serving_all(shard), key=worth, default=None)
+
+    def serving_all(self, shard: int) -> tuple[Serving, ...]:
+        """The deepest live prefix of every order that holds a record, each prefix once, in the order of the orders."""
+        return self._serving_all[shard]
+
+    @cached_property
+    def _serving_all(self) -> tuple[tuple[Serving, ...], ...]:
+        return tuple(map(self._serving_of, range(len(self.orders))))
+
+    def _serving_of(self, shard: int) -> tuple[Serving, ...]:
+        members: dict[Order, Serving] = {}
+        for order in self.orders[shard]:
+            serving = Serving(order=order, depth=self.depth(shard, order))
+            if self.records_in(shard, serving.prefix) > 0:
+                members.setdefault(serving.prefix, serving)
+        return tuple(members.values())
+
+    def members(self) -> dict[int, Serving]:
+        """The ensemble: the shards that can answer."""
+        return dict(self._members)
+
+    @cached_property
+    def _members(self) -> dict[int, Serving]:
+        each = {shard: self.serving(shard) for shard in range(len(self.orders))}
+        return {shard: serving for shard, serving in each.items() if serving is not None}
+
+    def answering(self, *, prototypes_alone: bool) -> set[int]:
+        """Shards that answer: with their model, or, where they may alone, with prototypes."""
+        return {*self._members, *(self.classifiers() if prototypes_alone else ())}
+
+    def depths(self) -> tuple[int, ...]:
+        """The serving depth of every shard, 0 for one that does not answer."""
+        members = self.members()
+        return tuple(members[shard].depth if shard in members else 0 for shard in range(len(self.orders)))
+
+    def records_in(self, shard: int, prefix: Order) -> int:
+        """Records in the slices of a prefix."""
+        return sum(self.records[Place(shard, index)] for index in prefix)
+
+    def missing(self) -> tuple[Stage, ...]:
+        """Stages that the run needs and that are not alive, parents first."""
+        if self.growth is None:
+            models: Iterable[Stage] = stages_of(self.orders)
+        else:
+            models = (Stage(shard, prefix) for shard, prefix in self.growth.missing(self._live_prefixes))
+        return tuple(stage for stage in (*self._all_prototypes(), *models) if stage not in self.alive)
+
+    def may_begin(self, stage: Stage) -> bool:
+        """True if a missing stage may be trained now: its parent is alive, and a forest grows in its order."""
+        if stage.parent is not None and stage.parent not in self.alive:
+            return False
+        if self.growth is None or stage.kind != "model":
+            return True
+        return self.growth.may_begin(stage.shard, self._live_prefixes[stage.shard], stage.prefix)
+
+    def _all_prototypes(self) -> tuple[Stage, ...]:
+        """The prototypes of every slice, where the method has some."""
+        return prototypes_of(len(self.orders), self.slices) if self.prototypes else ()
+
+    @property
+    def training_command(self) -> str:
+        """Command that trains the missing stages: `repair` after a deletion, else `train`. Both do the same."""
+        return "repair" if self.generation else "train"
+
+    def classifiers(self) -> dict[int, Stage]:
+        """Prototype classifier of each shard, from live prototypes of slices that hold a record."""
+        slices_of: dict[int, list[int]] = {}
+        for stage in self._all_prototypes():
+            if stage in self.alive and self.records_in(stage.shard, stage.prefix) > 0:
+                slices_of.setdefault(stage.shard, []).extend(stage.prefix)
+        return {shard: Stage(shard, tuple(slices), "prototypes") for shard, slices in slices_of.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Impact:
+    losses: Mapping[Place, int]
+    tainted: tuple[Stage, ...]
+    """Live stages trained on any of those slices; their artifacts are erased."""
+
+
+def plan_deletion(inventory: Inventory, losses: Mapping[Place, int]) -> Impact:
+    """Every live stage whose prefix holds a slice that loses a record is tainted (paper, Algorithm 3).
+
+    >>> from s3t.orders import Setting, cyclic
+    >>> orders = cyclic(Setting(slices=3, budget=3))
+    >>> stages = {Stage(0, o[:k]): "key" for o in orders for k in (1, 2, 3)}
+    >>> before = Inventory(generation=0, orders=(orders,), records={Place(0, i): 9 for i in range(3)}, alive=stages)
+    >>> plan = plan_deletion(before, {Place(0, 0): 1})
+    >>> after_deletion(before, plan).members()
+    {0: Serving(order=(1, 2, 0), depth=2)}
+    """
+    return Impact(losses=dict(losses), tainted=tuple(sorted(tainted_by(losses, inventory.alive))))
+
+
+def tainted_by(places: Collection[Place], stages: Iterable[Stage]) -> Iterator[Stage]:
+    hit: dict[int, set[int]] = {}
+    for place in places:
+        hit.setdefault(place.shard, set()).add(place.slice)
+    return (stage for stage in stages if stage.shard in hit and not hit[stage.shard].isdisjoint(stage.prefix))
+
+
+def after_deletion(inventory: Inventory, plan: Impact) -> Inventory:
+    gone = set(plan.tainted)
+    return replace(
+        inventory,
+        generation=inventory.generation + (1 if plan.losses else 0),
+        records={place: count - plan.losses.get(place, 0) for place, count in inventory.records.items()},
+        alive={stage: key for stage, key in inventory.alive.items() if stage not in gone},
+    )

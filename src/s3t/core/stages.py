@@ -1,0 +1,130 @@
+"""Stages: one for each distinct prefix of a shard's sequences, so sequences share what they begin with; and their keys.
+
+A key is the keyed hash of everything that decides a stage's tensors:
+
+    key = HMAC(stage key of the secret, base model's digest, training part of the recipe with every `auto` resolved,
+               shard, prefix, slice digests, parent's key)
+
+What does not change a stage's tensors (budget, selector, device, ensemble, column names) is not in it. Pure.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from s3t.core.methods import Method
+from s3t.core.places import Order, Secret
+
+Kind: TypeAlias = Literal["model", "prototypes"]
+
+
+class Stage(NamedTuple):
+    """The last training step of a prefix: it trains a block of the method's on the slices of `prefix`.
+
+    Or the prototypes of a slice: class means that are made of that slice alone. With several slices, the classifier of
+    their prototypes, which answers and is not stored.
+    """
+
+    shard: int
+    prefix: Order
+    kind: Kind = "model"
+
+    @property
+    def depth(self) -> int:
+        return len(self.prefix)
+
+    @property
+    def parent(self) -> Stage | None:
+        """The stage one slice shorter, or None for the first, and for prototypes."""
+        return Stage(self.shard, self.prefix[:-1]) if self.depth > 1 and self.kind == "model" else None
+
+    @property
+    def chain(self) -> tuple[Stage, ...]:
+        """Stages from the first to this one, each trained on the one before. Of prototypes, those of every slice."""
+        if self.kind == "prototypes":
+            return tuple(self._replace(prefix=(index,)) for index in self.prefix)
+        return tuple(Stage(self.shard, self.prefix[:depth]) for depth in range(1, self.depth + 1))
+
+    def cut(self, depth: int) -> Stage:
+        """The stage of its chain with at most `depth` slices; prototypes are returned unchanged."""
+        return self.chain[min(depth, self.depth) - 1] if self.kind == "model" else self
+
+    def to_json(self) -> dict[str, Any]:
+        kind = {} if self.kind == "model" else {"kind": self.kind}
+        return {"shard": self.shard, "prefix": list(self.prefix), **kind}
+
+    def __str__(self) -> str:
+        slices = ", ".join(map(str, self.prefix))
+        what = f"stage ({slices})" if self.kind == "model" else f"prototypes of slice {slices}"
+        return f"{what} of shard {self.shard}"
+
+
+def stages_of(orders: Iterable[Iterable[Order]]) -> tuple[Stage, ...]:
+    """Every stage that the orders need, parents before children, shallow ones first so that all shards serve soon.
+
+    >>> [stage.prefix for stage in stages_of([[(0, 1, 2), (0, 2, 1)]])]
+    [(0,), (0, 1), (0, 2), (0, 1, 2), (0, 2, 1)]
+    """
+    stages = {
+        Stage(shard, order[:depth])
+        for shard, shard_orders in enumerate(orders)
+        for order in shard_orders
+        for depth in range(1, len(order) + 1)
+    }
+    return tuple(sorted(stages, key=lambda stage: (stage.depth, stage.shard, stage.prefix)))
+
+
+def by_kind(stages: Iterable[Stage]) -> tuple[list[Stage], list[Stage]]:
+    """(Stages that train a model, prototypes), each in the given order."""
+    stages = list(stages)
+    return [stage for stage in stages if stage.kind == "model"], [stage for stage in stages if stage.kind != "model"]
+
+
+def model_stages(method: Method, stage: Stage) -> tuple[Stage, ...]:
+    """The stages whose artifacts together are the model of a prefix, the first one first."""
+    return tuple(Stage(stage.shard, prefix) for prefix in method.links(stage.prefix))
+
+
+def prototypes_of(shards: int, slices: int) -> tuple[Stage, ...]:
+    return tuple(Stage(shard, (index,), "prototypes") for shard in range(shards) for index in range(slices))
+
+
+def stage_seed(run_seed: int, stage: Stage, purpose: str) -> int:
+    """A seed below 2^63 for one purpose ("head", "block", "dropout", "batches 0", ...) of one stage."""
+    text = f"s3t seed {run_seed} shard {stage.shard} prefix {list(stage.prefix)} {purpose}"
+    return int.from_bytes(sha256(text.encode()).digest()[:8], "big") >> 1
+
+
+KEY_FORMAT = 8
+"""Raised when the meaning of the inputs or the training procedure changes: old keys then match no new stage."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyInputs:
+    """Key inputs that all stages of a run share."""
+
+    secret: Secret
+    base_digest: str
+    """Digest of the base model's weights, configuration, and tokenizer or image processor."""
+    training_part: dict[str, Any]
+
+
+def stage_key(inputs: KeyInputs, stage: Stage, *, slice_digests: Sequence[str], parent: str | None) -> str:
+    """The key of a stage, 64 hexadecimal digits. Digests are in the prefix's order; a first stage has no parent."""
+    content = {
+        "format": KEY_FORMAT,
+        "base": inputs.base_digest,
+        "training": inputs.training_part,
+        "shard": stage.shard,
+        "prefix": list(stage.prefix),
+        "slices": list(slice_digests),
+        "parent": parent,
+        "kind": stage.kind,
+    }
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hmac.new(inputs.secret.key("stage"), text.encode(), sha256).hexdigest()

@@ -1,0 +1,394 @@
+"""Orders that keep the most alive: ours, not the paper's.
+
+What a shard is worth after r deletions is F(depth of its best surviving prefix). This selector maximises its
+expectation, averaged over a horizon of deletions, for any budget and any prior. The paper's rotations and BMS judge
+each order alone, or how far orders lie apart; neither is what is served.
+
+The tops come first: B <= L orders begin with B different slices, the least likely to be deleted, so that the deletion
+rate is the best there is (paper, Lemma 1). Then orders are built one after another against what the others leave to be
+gained, and built again, alone and a few together, while that helps.
+
+An order is built by beam search. A prefix is judged by what it adds if its remaining slices follow in random order: an
+expectation that has a closed form (the method of conditional expectations). So a step never loses what is expected of
+the steps before it, and greedy steps see past the next slice. The prefixes of a depth are judged together, by one
+sparse matrix product.
+
+The search is bounded by a number of evaluations, never by a clock. All its sums are of integers below 2^53 held as
+floats: exact, in whatever order they are added. So a setting gives the same orders on all machines with the same
+versions of Python, numpy and scipy.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from s3t.core import Order
+from s3t.errors import SettingError
+from s3t.orders.hits import ENUMERATED_SLICES, Floats, Hits, Ints, hits_over, uniforms
+from s3t.orders.rules import bms, cyclic, sorted_cyclic
+from s3t.orders.selector import Setting, completed
+from s3t.progress import SILENT, Progress, Steps, telling
+from s3t.wording import counted
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+MAX_SURVIVAL_SLICES = 512
+MAX_SAMPLED_DELETIONS = 256
+"""Largest number in the horizon where sets of hit slices are sampled; 65,536 samples of it take 0.1 GB."""
+LONG_EVALUATIONS = 10_000
+"""Evaluations of a search from which on progress hears of it."""
+MAX_EVALUATIONS = 160_000
+"""Prefixes whose continuations are judged, in all."""
+MAX_SWEEPS = 12
+SHAKING_EVALUATIONS = 4_000
+"""Share of them for building two or three orders anew at once, which reaches more than one order at a time."""
+_WIDTH = 4
+_SAMPLES, _FINAL_SAMPLES = 2**14, 2**16
+_FEW = 0.5
+"""Share of the sets that some prefix has still survived, below which the others are left out from there on."""
+_UNIT = 2.0**40
+"""Weight of a certain, full depth. Leaves 13 bits of a float's 53 for sums to stay exact."""
+
+
+def survival(setting: Setting, *, progress: Progress = SILENT) -> tuple[Order, ...]:
+    """B distinct orders; never worth less, by `expected_worth`, than `cyclic`'s, `sorted_cyclic`'s or `bms`'s.
+
+    Given orders are kept. If the evaluations are spent before every order is built (B times L above 160,000), the rest
+    are cyclic. `progress` hears of a search that may take longer than about a second.
+
+    >>> survival(Setting(slices=4, budget=2))
+    ((0, 2, 1, 3), (1, 3, 0, 2))
+    """
+    if (problem := survival_problem(setting)) is not None:
+        raise SettingError(problem)
+    what = f"choosing {counted(setting.budget, 'order')} of {counted(setting.slices, 'slice')}"
+    evaluations = _most_evaluations(setting)
+    listener = progress if evaluations >= LONG_EVALUATIONS else SILENT
+    with telling(listener, what, evaluations):
+        searched = _Search(setting, steps=listener).run()
+    if setting.given:
+        return searched
+    rivals = [sorted_cyclic(setting), cyclic(setting), *([bms(setting)] if setting.budget <= setting.slices else [])]
+    judge = _judging(setting)
+    return max([searched, *rivals], key=lambda orders: expected_worth(orders, setting, judge))  # the first of equals
+
+
+def survival_problem(setting: Setting) -> str | None:
+    """The reason why `survival` has no orders for the setting; None if it has."""
+    if setting.slices > MAX_SURVIVAL_SLICES:
+        return f"survival takes at most {MAX_SURVIVAL_SLICES} slices, not {setting.slices}; take cyclic"
+    if setting.slices > ENUMERATED_SLICES and max(setting.horizon) > MAX_SAMPLED_DELETIONS:
+        return (
+            f"survival looks at most {MAX_SAMPLED_DELETIONS} deletions ahead for more than {ENUMERATED_SLICES} slices, "
+            f"not {max(setting.horizon)}; shorten the horizon"
+        )
+    return None
+
+
+def expected_worth(orders: tuple[Order, ...], setting: Setting, hits: Hits | None = None) -> float:
+    """The objective of `survival`: the mean over the horizon of the expected F(depth of the best surviving prefix).
+
+    Exact for L <= 12 and for horizons of 1 and 2. Else the mean over 65,536 sampled deletion histories, the same for
+    all orders (standard error below 0.002 L).
+    """
+    hits = hits or _judging(setting)
+    best = np.zeros(len(hits.counts), dtype=np.int64)
+    for order in orders:
+        np.maximum(best, hits.depths(order), out=best)
+    return float((hits.weights * np.asarray(setting.worth)[best]).cumsum()[-1])  # added up in one order everywhere
+
+
+def _judging(setting: Setting) -> Hits:
+    # Another seed than the search's: orders are not judged on the sample that they were fitted to.
+    return hits_over(setting.horizon, setting.probabilities, samples=_FINAL_SAMPLES, seed=1_000_003 + 2 * setting.seed)
+
+
+def _most_evaluations(setting: Setting) -> int:
+    """Largest number of evaluations that a search of the setting makes; a search that converges makes fewer."""
+    builds = (setting.budget - len(setting.given)) * (1 + MAX_SWEEPS)
+    return min(builds * setting.slices * _width(setting) + SHAKING_EVALUATIONS, MAX_EVALUATIONS)
+
+
+def _width(setting: Setting) -> int:
+    return _WIDTH if _WIDTH * setting.slices * setting.budget <= MAX_EVALUATIONS // 2 else 1
+
+
+class _Search:
+    """Search for the orders of one setting. `steps` hears of evaluations, `_most_evaluations` in all."""
+
+    def __init__(self, setting: Setting, *, steps: Steps) -> None:
+        self._setting = setting
+        self._steps = steps
+        self._to_tell = _most_evaluations(setting)
+        size = setting.slices * setting.budget
+        samples = _SAMPLES if size <= 512 else _SAMPLES // 2 if size <= 2048 else _SAMPLES // 4
+        self._hits = hits_over(setting.horizon, setting.probabilities, samples=samples, seed=2 * setting.seed)
+        self._beam = _Beam(self._hits, setting.worth, width=_width(setting))
+        self._tops = _tops(setting)
+        self._free = range(len(setting.given), setting.budget)
+        self._orders: list[Order] = list(setting.given)
+        self._depths: list[Ints] = [self._hits.depths(order) for order in setting.given]
+
+    def run(self) -> tuple[Order, ...]:
+        """B distinct orders, the given ones first."""
+        self._construct()
+        if len(self._orders) == self._setting.budget:
+            self._improve()
+            self._shake()
+        self._tell(self._to_tell)
+        if len(self._orders) == self._setting.budget:
+            return tuple(self._orders)
+        return completed(self._orders, cyclic(self._setting), self._setting.budget)
+
+    def _construct(self) -> None:
+        best = self._best(self._depths)
+        while len(self._orders) < self._setting.budget and not self._spent():
+            order = self._build(len(self._orders), best)
+            if order is None:
+                break  # nothing left to gain: the rest may be any
+            self._orders.append(order)
+            self._depths.append(self._hits.depths(order))
+            best = np.maximum(best, self._depths[-1])
+
+    def _improve(self) -> None:
+        for _ in range(MAX_SWEEPS):
+            changed = False
+            after = [self._best([])]  # depths that the orders after each one reach
+            for depths in reversed(self._depths[1:]):
+                after.append(np.maximum(after[-1], depths))
+            after.reverse()
+            before = self._best(self._depths[: self._free.start])
+            for index in self._free:
+                if self._spent():
+                    return
+                changed |= self._rebuild(index, np.maximum(before, after[index]))
+                before = np.maximum(before, self._depths[index])
+            if not changed:
+                return
+
+    def _shake(self) -> None:
+        """Build a few orders anew together, the first of them against a random half of the hits; keep what helps."""
+        generator = random.Random(self._setting.seed)  # noqa: S311 - nothing secret
+        end = min(self._beam.evaluations + SHAKING_EVALUATIONS, MAX_EVALUATIONS)
+        best = self._beam.worth_of(self._best(self._depths))
+        while len(self._free) > 1 and self._beam.evaluations < end:
+            before = list(self._orders), list(self._depths)
+            indices = generator.sample(self._free, min(len(self._free), generator.choice((2, 3))))
+            half = uniforms(len(self._hits.counts), generator.getrandbits(32)) < 0.5
+            for index in indices:
+                self._depths[index] = self._best([])  # as if it were not there
+            first = indices[0]
+            order = self._build(first, np.where(half, self._setting.slices, self._rest(first)))
+            if order is not None:
+                self._orders[first], self._depths[first] = order, self._hits.depths(order)
+            for index in (*indices[1:], *indices):
+                self._rebuild(index, self._rest(index))
+            worth = self._beam.worth_of(self._best(self._depths))
+            if worth > best:
+                best = worth
+            else:
+                self._orders, self._depths = before
+
+    def _build(self, index: int, rest: Ints) -> Order | None:
+        """The order for a place that adds most to `rest`; None if it is one of the others."""
+        before = self._beam.evaluations
+        others = {*self._orders[:index], *self._orders[index + 1 :]}
+        order = self._beam.build(rest, top=self._tops[index], taken=others)
+        self._tell(self._beam.evaluations - before)
+        return order
+
+    def _rebuild(self, index: int, rest: Ints) -> bool:
+        """Put another order in a place if that adds more to `rest`."""
+        order = self._build(index, rest)
+        if order is None:
+            return False
+        depths = self._hits.depths(order)
+        worth, present = (self._beam.worth_of(np.maximum(rest, each)) for each in (depths, self._depths[index]))
+        if worth <= present:
+            return False
+        self._orders[index], self._depths[index] = order, depths
+        return True
+
+    def _tell(self, evaluations: int) -> None:
+        count = min(evaluations, self._to_tell)
+        self._to_tell -= count
+        self._steps.advance(count)
+
+    def _rest(self, index: int) -> Ints:
+        """Depths that the other orders reach."""
+        return self._best(self._depths[:index] + self._depths[index + 1 :])
+
+    def _best(self, depths: list[Ints]) -> Ints:
+        start: Ints = np.zeros(len(self._hits.counts), dtype=np.int64)
+        return np.asarray(np.maximum.reduce([start, *depths]))
+
+    def _spent(self) -> bool:
+        return self._beam.evaluations >= MAX_EVALUATIONS
+
+
+def _tops(setting: Setting) -> list[int | None]:
+    """The slice on top of each order: those with which nothing given begins, the least likely to be deleted first; once
+    all are used, any."""
+    probabilities = setting.probabilities
+    used = {order[0] for order in setting.given}
+    fresh = sorted(set(range(setting.slices)) - used, key=lambda index: (probabilities[index], index))
+    tops: list[int | None] = [order[0] for order in setting.given]
+    return (tops + [*fresh] + [None] * setting.budget)[: setting.budget]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Prefixes:
+    """The prefixes that go on at one depth, side by side, and what orders beside others gain from sets of hits.
+
+    Shapes: P prefixes, L slices, S sets of hits, among them all that a prefix has survived.
+    """
+
+    orders: list[Order]
+    members: list[int]
+    """Each prefix's set of slices as a bit mask: the sum of 2^i over its slices i."""
+    gained: Floats
+    """P: what each has gained from the sets that it has not survived."""
+    surviving: Floats
+    """P x S: 1 where a prefix has survived a set, else 0."""
+    weights: Floats
+    """S, in integer units."""
+    rest: Ints
+    """S: depths that the other orders reach."""
+    kinds: Ints
+    """S: numbers of (hits, rest) in a row of `_Beam._expected`."""
+    hit: csr_array
+    """L x S: 1 where a slice is in a set."""
+
+    def reduced(self) -> _Prefixes:
+        """Without the sets that no prefix has survived, if they are many."""
+        few = _FEW * self.surviving.shape[1]
+        if np.count_nonzero(self.surviving[0]) > few:
+            return self
+        left = np.asarray(self.surviving.any(axis=0))
+        if np.count_nonzero(left) > few:
+            return self
+        sets = {name: getattr(self, name)[left] for name in ("weights", "rest", "kinds")}
+        return replace(self, surviving=self.surviving[:, left], hit=_columns(self.hit, left), **sets)
+
+
+class _Beam:
+    """Builds orders against given sets of hits; `width` prefixes go on at each depth. F(0)..F(L) is `worth`."""
+
+    def __init__(self, hits: Hits, worth: Sequence[float], *, width: int) -> None:
+        self._slices = len(worth) - 1
+        self._hits = hits
+        self._width = width
+        value = np.asarray(worth)
+        self._weights = hits.weights * (_UNIT / value[-1])
+        self._ended = np.maximum(value[:, None] - value[None, :], 0)  # [depth, rest]
+        expected = _expected_gains(value, int(hits.counts.max()))
+        self._expected = expected.reshape(len(expected), -1)  # [depth, (hits, rest)]
+        sets, places = np.nonzero(hits.slices < self._slices)
+        members = hits.slices[sets, places]
+        ordered = np.argsort(members, kind="stable")
+        starts = np.concatenate([[0], np.bincount(members, minlength=self._slices).cumsum()])
+        self._hit = _of_rows(sets[ordered].astype(np.int32), starts, len(hits.counts))
+        self.evaluations = 0
+        """Prefixes whose continuations have been judged."""
+
+    def worth_of(self, depths: Ints) -> float:
+        """Summed worth of the deepest prefixes, in integer units: `depths` has N numbers."""
+        return float(np.rint(self._weights * self._ended[:, 0].take(depths)).sum())
+
+    def build(self, rest: Ints, *, top: int | None, taken: Collection[Order]) -> Order | None:
+        """The best order found that is not taken; None if all that were found are. `rest`: N depths of the others."""
+        counts = self._hits.counts
+        prefixes = _Prefixes(
+            orders=[()],
+            members=[0],
+            gained=np.zeros(1),
+            surviving=(rest < self._slices - counts).astype(np.float64)[None, :],
+            weights=self._weights,
+            rest=rest,
+            kinds=counts * (self._slices + 1) + rest,
+            hit=self._hit,
+        )
+        for depth in range(1, self._slices + 1):
+            prefixes = self._next(prefixes.reduced(), depth, top if depth == 1 else None)
+        return next((order for order in prefixes.orders if order not in taken), None)
+
+    def _next(self, prefixes: _Prefixes, depth: int, top: int | None) -> _Prefixes:
+        """The best continuations of prefixes by one slice."""
+        scores, ending = self._judge(prefixes, depth)
+        if top is not None:
+            scores[:, np.arange(self._slices) != top] = -np.inf
+        ranked = np.argsort(-scores, axis=None, kind="stable")[: np.count_nonzero(scores > -np.inf)]
+        best: dict[int, tuple[int, int]] = {}
+        for number in ranked.tolist():
+            index, added = divmod(number, self._slices)
+            # The same slices in another order go on in the same way: the best is kept. Whole orders all have the same.
+            key = number if depth == self._slices else prefixes.members[index] | 1 << added
+            best.setdefault(key, (index, added))
+            if len(best) == self._width:
+                break
+        parents = [index for index, _ in best.values()]
+        gained, surviving = prefixes.gained[parents], prefixes.surviving[parents]
+        for row, (_, added) in enumerate(best.values()):
+            hit = prefixes.hit.indices[prefixes.hit.indptr[added] : prefixes.hit.indptr[added + 1]]
+            gained[row] += ending[hit] @ surviving[row, hit]
+            surviving[row, hit] = 0
+        orders = [(*prefixes.orders[index], added) for index, added in best.values()]
+        members = [prefixes.members[index] | 1 << added for index, added in best.values()]
+        return replace(prefixes, orders=orders, members=members, gained=gained, surviving=surviving)
+
+    def _judge(self, prefixes: _Prefixes, depth: int) -> tuple[Floats, Floats]:
+        """Expected gains of prefixes with each slice added, P x L (-inf if it is in the prefix already).
+
+        Second, the gains from each of the S sets of hits if a prefix ends here."""
+        self.evaluations += len(prefixes.orders)
+        surviving = prefixes.surviving
+        going_on = np.rint(prefixes.weights * self._expected[depth].take(prefixes.kinds))
+        ending = np.rint(prefixes.weights * self._ended[depth - 1].take(prefixes.rest))
+        at_stake = np.empty(surviving.shape[::-1])
+        np.multiply(surviving, going_on - ending, out=at_stake.T)
+        scores = (prefixes.gained + surviving @ going_on)[:, None] - (prefixes.hit @ at_stake).T
+        for row, order in enumerate(prefixes.orders):
+            scores[row, list(order)] = -np.inf
+        return scores, ending
+
+
+def _columns(matrix: csr_array, chosen: npt.NDArray[np.bool_]) -> csr_array:
+    """Some columns of a matrix of zeros and ones."""
+    kept = chosen[matrix.indices]
+    renumbered = (np.cumsum(chosen, dtype=np.int32) - 1)[matrix.indices[kept]]
+    starts = np.concatenate([[0], np.cumsum(kept)])[matrix.indptr]
+    return _of_rows(renumbered, starts, int(np.count_nonzero(chosen)))
+
+
+def _of_rows(columns: npt.NDArray[np.int32], starts: Ints, width: int) -> csr_array:
+    from scipy.sparse import csr_array  # here: importing it takes a tenth of a second
+
+    return csr_array((np.ones(len(columns)), columns, starts.astype(np.int32)), shape=(len(starts) - 1, width))
+
+
+def _expected_gains(worth: Floats, most_hits: int) -> Floats:
+    """Gain by an order that has survived `depth` slices and goes on in random order, [depth, hits, rest].
+
+    `hits` of its L - depth remaining slices are hit; the other orders reach `rest`. The chance that the next t are all
+    spared is the product of (n - hits - i) / (n - i) over i < t, n = L - depth.
+    """
+    slices = len(worth) - 1
+    steps = np.diff(worth)
+    gains = np.zeros((slices + 1, most_hits + 1, slices + 1))
+    hits = np.arange(most_hits + 1)[:, None]
+    for depth in range(slices + 1):
+        remaining = slices - depth
+        trials = np.arange(remaining)[None, :]
+        spared = np.cumprod(np.maximum(remaining - hits - trials, 0) / np.maximum(remaining - trials, 1), axis=1)
+        beyond = np.zeros((most_hits + 1, slices + 1))  # [hits, rest]: expected worth above F(max(rest, depth))
+        beyond[:, depth:slices] = np.cumsum((spared * steps[depth:])[:, ::-1], axis=1)[:, ::-1]
+        beyond[:, :depth] = beyond[:, depth : depth + 1] + (worth[depth] - worth[:depth])
+        gains[depth] = beyond
+    return gains

@@ -1,0 +1,155 @@
+"""What is alive and what serves, with the example of the paper."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from s3t.core import Inventory, Place, Serving, Stage, after_deletion, plan_deletion, prototypes_of, stages_of
+from s3t.orders import Setting, cyclic
+
+PAPERS_ORDERS = ((0, 1, 2, 3), (3, 0, 1, 2), (2, 3, 0, 1), (1, 2, 3, 0))
+"""(1234), (4123), (3412), (2341) of Section 3.3, counted from 0."""
+
+
+def inventory(orders, *, records=5):
+    """All stages alive; every slice with the same number of records."""
+    places = {Place(shard, index): records for shard, own in enumerate(orders) for index in own[0]}
+    alive = {stage: f"key of {stage}" for stage in stages_of(orders)}
+    return Inventory(generation=0, orders=orders, records=places, alive=alive)
+
+
+def losing(state, *places):
+    return after_deletion(state, plan_deletion(state, {Place(*place): 1 for place in places}))
+
+
+def live_prefixes(state, shard):
+    return [order[: state.depth(shard, order)] for order in state.orders[shard]]
+
+
+def test_the_papers_example_without_slice_1_and_then_without_slice_2():
+    """m=3, L=4: (1234), (4123), (3412), (2341) leave (4), (34), (234); then (4), (34)."""
+    state = losing(inventory((PAPERS_ORDERS,) * 3), (1, 0))
+    assert live_prefixes(state, 1) == [(), (3,), (2, 3), (1, 2, 3)]
+    assert state.serving(1).prefix == (1, 2, 3)
+    state = losing(state, (1, 1))
+    assert live_prefixes(state, 1) == [(), (3,), (2, 3), ()]
+    assert state.serving(1).prefix == (2, 3)
+    for other in (0, 2):
+        assert live_prefixes(state, other) == list(PAPERS_ORDERS)
+
+
+def test_our_rotations_are_those_of_the_papers_example():
+    assert set(cyclic(Setting(slices=4, budget=4))) == set(PAPERS_ORDERS)
+
+
+@st.composite
+def schedules(draw):
+    slices = draw(st.integers(1, 5))
+    orders = tuple(
+        tuple(dict.fromkeys(draw(st.lists(st.permutations(range(slices)).map(tuple), min_size=1, max_size=5))))
+        for _ in range(draw(st.integers(1, 3)))
+    )
+    places = st.tuples(st.integers(0, len(orders) - 1), st.integers(0, slices - 1))
+    return orders, draw(st.lists(places, max_size=8))
+
+
+@given(schedules())
+def test_a_live_prefix_holds_no_slice_that_lost_a_record_and_is_as_deep_as_can_be(schedule):
+    orders, hits = schedule
+    state = inventory(orders, records=100)
+    for hit in hits:
+        state = losing(state, hit)
+    for shard, own in enumerate(orders):
+        for order in own:
+            first = next((at for at, index in enumerate(order) if (shard, index) in hits), len(order))
+            assert state.depth(shard, order) == first
+
+
+@given(schedules())
+def test_the_deepest_live_prefix_serves_and_the_first_of_equals(schedule):
+    orders, hits = schedule
+    state = inventory(orders, records=100)
+    for hit in hits:
+        state = losing(state, hit)
+    for shard, own in enumerate(orders):
+        depths = [state.depth(shard, order) for order in own]
+        serving = state.serving(shard)
+        if max(depths) == 0:
+            assert serving is None
+            assert shard not in state.members()
+        else:
+            assert serving == Serving(order=own[depths.index(max(depths))], depth=max(depths))
+            assert state.members()[shard] == serving
+
+
+@given(st.lists(st.integers(1, 9), min_size=4, max_size=4), st.permutations(PAPERS_ORDERS))
+def test_who_serves_does_not_hang_on_how_many_records_a_slice_has(counts, orders):
+    """Else a tie would tell, and depend on, what was deleted long ago."""
+    state = losing(inventory((tuple(orders),)), (0, 0), (0, 2))  # leaves (3) and (1), one as deep as the other
+    first = next(order for order in orders if order[0] in (1, 3))
+    counted = {Place(0, index): count for index, count in enumerate(counts)}
+    assert replace(state, records=counted).members() == {0: Serving(order=first, depth=1)}
+
+
+@given(schedules())
+def test_missing_stages_are_those_that_are_not_alive_parents_first(schedule):
+    orders, hits = schedule
+    state = inventory(orders, records=100)
+    for hit in hits:
+        state = losing(state, hit)
+    missing = state.missing()
+    assert set(missing) == set(stages_of(orders)) - set(state.alive)
+    assert [stage.depth for stage in missing] == sorted(stage.depth for stage in missing)
+
+
+def test_a_stage_whose_parent_is_gone_does_not_serve():
+    state = inventory((((0, 1, 2),),))
+    alive = {stage: key for stage, key in state.alive.items() if stage.prefix != (0, 1)}
+    assert replace(state, alive=alive).depth(0, (0, 1, 2)) == 1
+
+
+def test_a_prefix_without_a_record_does_not_serve_but_a_deeper_one_may():
+    state = inventory((((0, 1), (1, 0)),))
+    empty_top = Inventory(
+        generation=0, orders=state.orders, records={Place(0, 0): 0, Place(0, 1): 3}, alive=dict(state.alive)
+    )
+    assert empty_top.serving(0).order == (0, 1)
+    top = Stage(0, (0,))
+    only_first = replace(empty_top, alive={top: empty_top.alive[top]})
+    assert only_first.depth(0, (0, 1)) == 1
+    assert only_first.serving(0) is None
+    assert only_first.members() == {}
+
+
+def with_prototypes(state):
+    alive = state.alive | {stage: f"key of {stage}" for stage in prototypes_of(len(state.orders), state.slices)}
+    return replace(state, alive=alive, prototypes=True)
+
+
+def test_prototypes_are_missing_until_they_are_made_and_a_deletion_takes_those_of_its_slice():
+    bare = inventory((PAPERS_ORDERS[:1],))
+    assert replace(bare, prototypes=True).missing() == prototypes_of(len(bare.orders), bare.slices)
+    state = with_prototypes(bare)
+    assert state.missing() == ()
+    assert state.classifiers() == {0: Stage(0, (0, 1, 2, 3), "prototypes")}
+    state = losing(state, (0, 0))
+    assert state.members() == {}
+    assert state.classifiers() == {0: Stage(0, (1, 2, 3), "prototypes")}
+
+
+def test_prototypes_of_no_record_classify_nothing():
+    state = with_prototypes(inventory((PAPERS_ORDERS[:1],)))
+    none = replace(state, records=dict.fromkeys(state.records, 0))
+    assert none.classifiers() == {}
+
+
+def test_with_scores_the_best_live_order_serves_and_depth_decides_among_equals():
+    state = inventory((PAPERS_ORDERS,))
+    scores = {
+        f"key of {Stage(0, order)}": score for order, score in zip(PAPERS_ORDERS, (0.5, 0.7, 0.7, 0.6), strict=True)
+    }
+    assert replace(state, scores=scores).serving(0).order == PAPERS_ORDERS[1]
+    hit = replace(losing(state, (0, 0)), scores={f"key of {Stage(0, (3,))}": 0.9, f"key of {Stage(0, (1, 2, 3))}": 0.8})
+    assert hit.serving(0).prefix == (3,)
+    assert replace(hit, scores={}).serving(0).prefix == (1, 2, 3)  # nothing is known of any: the deepest

@@ -1,0 +1,80 @@
+"""Stages: one for each distinct prefix, parents first."""
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from s3t.core import Stage, by_kind, prototypes_of, stages_of
+
+ORDERS = st.integers(1, 5).flatmap(
+    lambda slices: st.lists(
+        st.lists(st.permutations(range(slices)).map(tuple), min_size=1, max_size=6), min_size=1, max_size=3
+    )
+)
+
+
+@given(ORDERS)
+def test_there_is_one_stage_for_each_distinct_prefix(orders):
+    stages = stages_of(orders)
+    wanted = {
+        Stage(shard, order[:k]) for shard, own in enumerate(orders) for order in own for k in range(1, len(order) + 1)
+    }
+    assert len(stages) == len(wanted)
+    assert set(stages) == wanted
+
+
+@given(ORDERS)
+def test_parents_come_before_their_children_and_shallow_stages_first(orders):
+    stages = stages_of(orders)
+    seen = set()
+    for stage in stages:
+        assert stage.parent is None or stage.parent in seen
+        seen.add(stage)
+    assert [stage.depth for stage in stages] == sorted(stage.depth for stage in stages)
+
+
+@given(ORDERS)
+def test_the_order_in_which_sequences_are_named_does_not_matter(orders):
+    assert stages_of(orders) == stages_of([own[::-1] for own in orders])
+
+
+def test_sequences_share_the_stages_they_begin_with():
+    assert len(stages_of([[(0, 1, 2), (0, 1, 2)]])) == 3
+    assert len(stages_of([[(0, 1, 2), (0, 2, 1)]])) == 5
+    assert len(stages_of([[(0, 1, 2), (1, 2, 0)]])) == 6
+
+
+@given(st.permutations(range(5)).map(tuple))
+def test_a_chain_goes_from_the_first_stage_to_its_own(prefix):
+    stage = Stage(2, prefix)
+    assert [link.prefix for link in stage.chain] == [prefix[:depth] for depth in range(1, 6)]
+    assert stage.chain[-1] == stage
+    assert all(child.parent == parent for parent, child in pairwise(stage.chain))
+    assert stage.chain[0].parent is None
+
+
+@given(st.permutations(range(5)).map(tuple), st.integers(1, 7))
+def test_a_stage_is_cut_to_a_link_of_its_chain_and_prototypes_stay_whole(prefix, depth):
+    assert Stage(2, prefix).cut(depth) == Stage(2, prefix[:depth])
+    prototypes = Stage(2, prefix, "prototypes")
+    assert prototypes.cut(depth) == prototypes
+
+
+@given(ORDERS)
+def test_stages_of_models_and_prototypes_are_told_apart_in_their_order(orders):
+    models, prototypes = list(stages_of(orders)), list(prototypes_of(len(orders), len(orders[0][0])))
+    assert by_kind([*prototypes, *models]) == (models, prototypes)
+
+
+def test_a_stage_says_its_name_as_messages_do():
+    assert str(Stage(1, (0, 2))) == "stage (0, 2) of shard 1"
+
+
+def test_prototypes_are_stages_beside_the_others_that_stand_on_one_slice_each():
+    (first, second) = prototypes_of(1, 2)
+    assert first == Stage(0, (0,), "prototypes") != Stage(0, (0,))
+    assert (first.parent, first.chain) == (None, (first,))
+    classifier = Stage(0, (0, 1), "prototypes")
+    assert (classifier.parent, classifier.chain) == (None, (first, second))
+    assert str(second) == "prototypes of slice 1 of shard 0"
