@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from s3t.core import Stage
-from s3t.ledger import Repair
-from s3t.ledger.depths import DepthChange
+from s3t.ledger import DepthChange, Repair
 from s3t.run import Run
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from s3t.core import Place, Stage
 from s3t.ledger import Acceptance, Ledger
+from s3t.ledger.rows import Rows, chunks
 from s3t.ledger.state import RequestRow
-from s3t.ledger.statements import chunks, now
 from s3t.results.base import utc
 from s3t.results.log import LogEntry
 from tests.ledger.world import (
@@ -247,7 +247,7 @@ def test_what_begins_after_accepted_never_sees_the_record_however_slow_the_disk_
     def read():
         while not done.is_set():
             with other.reading() as transaction:
-                began = now(transaction.rows.connection)
+                began = transaction.rows.now()
                 located = transaction.locate(records=[token(3)], subjects=())
             reads.append((began, bool(located.rows)))
             time.sleep(0.001)
@@ -256,7 +256,7 @@ def test_what_begins_after_accepted_never_sees_the_record_however_slow_the_disk_
     reader.start()
     try:
         with ledger.writing() as transaction:
-            began = now(transaction.rows.connection)
+            began = transaction.rows.now()
             transaction.accept([replace(taking(3), waited=5.0)])
             # The transaction must not take its own deletions for durable.
             transaction.settle()
@@ -287,9 +287,9 @@ def test_a_deletion_that_a_crash_kept_from_being_noted_is_noted_by_the_next(ledg
 
 
 def test_times_never_run_backwards_whatever_the_clock_does(ledger, monkeypatch):
-    monkeypatch.setattr("s3t.ledger.transaction.now", lambda connection: 1000.0)
+    monkeypatch.setattr(Rows, "now", lambda rows: 1000.0)
     accept(ledger, taking(3))
-    monkeypatch.setattr("s3t.ledger.transaction.now", lambda connection: 10.0)
+    monkeypatch.setattr(Rows, "now", lambda rows: 10.0)
     with ledger.writing() as transaction:
         transaction.settle()
         erase(transaction)

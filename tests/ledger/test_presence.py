@@ -15,7 +15,6 @@ from s3t.ledger import Ledger
 from s3t.ledger import schema as tables
 from s3t.ledger.presence import Presence
 from s3t.ledger.sessions import LEASE_SECONDS, Sessions
-from s3t.ledger.statements import now
 from s3t.ledger.work import Leaving, Overtaken, Uses, Work
 from tests.ledger.test_sessions import behind, claim, claimed, state, unseen_for
 from tests.ledger.world import accept, erase, settle, taking
@@ -279,7 +278,7 @@ def seen_since(ledger, session):
     with ledger.reading() as transaction:
         table = tables.sessions
         seen_at = transaction.rows.connection.execute(select(table.c.seen_at).where(table.c.session == session.name))
-        return now(transaction.rows.connection) - seen_at.scalar_one()
+        return transaction.rows.now() - seen_at.scalar_one()
 
 
 def test_one_that_counted_as_dead_says_so_when_it_is_back(presence, other, caplog):

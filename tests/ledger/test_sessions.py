@@ -11,8 +11,8 @@ from sqlalchemy import insert, update
 from s3t.core import Stage
 from s3t.ledger import Session
 from s3t.ledger import schema as tables
+from s3t.ledger.schema import prefix_text
 from s3t.ledger.sessions import LEASE_SECONDS
-from s3t.ledger.statements import prefix_text
 from tests.ledger.world import accept, erase, settle, taking, token
 
 STAGE, CHILD = Stage(0, (2,)), Stage(0, (2, 0))

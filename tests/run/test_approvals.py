@@ -21,6 +21,7 @@ from s3t.errors import (
 )
 from s3t.ledger import schema
 from s3t.ledger.held import HOUR
+from s3t.ledger.rows import Rows
 from s3t.run import approvals, upkeep
 from testing import tiny
 from testing.roles import roles
@@ -61,10 +62,8 @@ def test_what_is_within_the_limits_is_not_held_and_counts_for_an_hour(run, monke
     over = ask(run, records=["r3"], limits=limits)
     assert over.why == "1 record, 3 by this caller in the hour before: over 3"
     assert ask(run, records=["r3"], limits=limits, caller="other") is None
-    from s3t.ledger import held
-
-    later = held.now
-    monkeypatch.setattr(held, "now", lambda connection: later(connection) + HOUR)
+    now = Rows.now
+    monkeypatch.setattr(Rows, "now", lambda rows: now(rows) + HOUR)
     assert ask(run, records=["r4", "r5", "r6"], limits=limits) is None
 
 

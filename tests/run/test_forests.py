@@ -8,7 +8,7 @@ import pytest
 import s3t
 from s3t.core import Stage, leaves, without
 from s3t.ledger import schema
-from s3t.ledger.statements import prefix_text
+from s3t.ledger.schema import prefix_text
 from testing import tiny
 from testing.roles import roles
 from tests.run.worlds import answers_of, clone, records_by_slice, said, trained_run

@@ -181,16 +181,16 @@ def test_a_lock_makes_no_folder_and_is_of_the_folder_that_was_opened(tmp_path):
     folder = tmp_path / "run"
     folder.mkdir()
     lock = FileProcessLock(folder / "lock")
-    assert lock.take(wait=0)
-    assert not FileProcessLock(folder / "lock").take(wait=0)
+    assert lock.take()
+    assert not FileProcessLock(folder / "lock").take()
     lock.give()
     folder.rename(tmp_path / "moved")
     with pytest.raises(s3t.MovedError):
-        lock.take(wait=0)
+        lock.take()
     assert not folder.exists()
     folder.mkdir()
     with pytest.raises(s3t.MovedError):
-        lock.take(wait=0)
+        lock.take()
     assert list(folder.iterdir()) == []
 
 

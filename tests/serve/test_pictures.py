@@ -5,7 +5,7 @@ import re
 import pytest
 
 from s3t.core import Inventory, Place, Stage, stages_of
-from s3t.ledger.depths import DepthChange
+from s3t.ledger import DepthChange
 from s3t.orders import Setting, cyclic
 from s3t.planning.forecast import Forecast
 from s3t.results.log import LogEntry

@@ -14,7 +14,8 @@ from types import SimpleNamespace
 from s3t.deletion.witness import VARIABLE, state_folder
 from s3t.disk import append_durably, make_folder, storage_errors
 from s3t.ledger import ExportRow, Ledger
-from s3t.ledger.exports import export_of, export_values, is_of
+from s3t.ledger.exports import is_of
+from s3t.ledger.schema import row_of, value_of
 
 
 class ExportMemory:
@@ -28,7 +29,7 @@ class ExportMemory:
 
     def note(self, exports: Iterable[ExportRow]) -> None:
         """Append the present state of some exports, durably."""
-        lines = "".join(json.dumps(export_values(export)) + "\n" for export in exports)
+        lines = "".join(json.dumps(row_of(export)) + "\n" for export in exports)
         if lines:
             with storage_errors(f"using {self._path}, the memory of exports ({VARIABLE} may name another folder)"):
                 make_folder(self._path.parent)
@@ -44,7 +45,7 @@ class ExportMemory:
                 lines = []
         for line in lines:
             try:
-                export = export_of(SimpleNamespace(**json.loads(line)))
+                export = value_of(ExportRow, SimpleNamespace(**json.loads(line)))
             except (ValueError, TypeError, AttributeError):
                 continue
             found[export.mark] = export

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from sqlalchemy import bindparam, delete, func, select
+from sqlalchemy import func, select
 
 from s3t.core import Place
 from s3t.ledger import schema
-from s3t.ledger.rows import Rows
-from s3t.ledger.statements import WALKED
+from s3t.ledger.rows import WALKED, Rows
 
 
 def condemn(
@@ -45,19 +44,6 @@ def condemn(
 def artifact_entry(shard: int, key: str, generation: int) -> dict[str, Any]:
     """The row of the queue for an artifact."""
     return {"shard": shard, "slice": None, "name": key, "generation": generation}
-
-
-def note_removed(
-    rows: Rows, *, artifacts: Collection[tuple[int, str]] = (), versions: Collection[tuple[Place, str]] = ()
-) -> None:
-    """Take artifacts and versions of slices out of the queue."""
-    table = schema.condemned
-    names = [*artifacts, *((place.shard, digest) for place, digest in versions)]
-    if names:
-        row = table.c.shard == bindparam("at_shard"), table.c.name == bindparam("at_name")
-        values = [{"at_shard": shard, "at_name": name} for shard, name in names]
-        rows.connection.execute(delete(table).where(*row), values)
-        rows.note_change()
 
 
 def walk_again(rows: Rows, generation: int | None) -> None:

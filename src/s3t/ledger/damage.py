@@ -11,8 +11,8 @@ from sqlalchemy import Connection, Table, exc, text
 from s3t.core import Place
 from s3t.errors import IntegrityError
 from s3t.ledger import schema
-from s3t.ledger.filling import record_of
 from s3t.ledger.rows import CHECKED, Rows
+from s3t.ledger.schema import value_of
 from s3t.ledger.state import RecordRow
 
 _MOST_PROBLEMS = 20
@@ -40,7 +40,7 @@ def contents_of(rows: Rows) -> Contents:
     right = {table.name: _right_rows(rows, table, wrong) for table in schema.metadata.sorted_tables}
     records: dict[Place, dict[bytes, RecordRow]] = {}
     for row in right["records"]:
-        record = record_of(row)
+        record = value_of(RecordRow, row)
         records.setdefault(record.place, {})[record.token] = record
     erasing: dict[Place, set[bytes]] = {}
     for row in right["erasing_records"]:
@@ -126,6 +126,6 @@ def _in_postgres(connection: Connection) -> Iterator[str]:
 def remove_wrong_records(rows: Rows) -> list[str]:
     """Remove rows of records whose check fails: slices' files tell what they held. The other tables with wrong rows."""
     wrong = {table: rows.wrong(table, rows.unchecked(table)) for table in CHECKED}
-    for row in wrong.pop(schema.records):
-        rows.remove(schema.records, row)
+    tokens = ((row.token,) for row in wrong.pop(schema.records))
+    rows.delete_all(schema.records, tokens, schema.records.c.token)
     return [table.name for table, found in wrong.items() if found]

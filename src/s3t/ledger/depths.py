@@ -7,32 +7,19 @@ prefix may serve; which one follows from records, so a history of it would outli
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import func, select
 
 from s3t.core import Stage
 from s3t.ledger import schema
 from s3t.ledger.rows import Rows
-from s3t.ledger.statements import now, select_in
+from s3t.ledger.schema import row_of
+from s3t.ledger.state import DepthChange
 
 MOST_DEPTHS = 10_000
 """Changes that are remembered: the newest."""
 _SPARE = 500
 """Changes that may be there beyond them, so that not every change removes one."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class DepthChange:
-    """A change of a shard's depth, by a deletion or a training."""
-
-    changed_at: float
-    """Seconds since the epoch."""
-    shard: int
-    depth_before: int
-    """Depth before the change, in slices."""
-    depth: int
-    """Depth after it, in slices."""
 
 
 class Depths:
@@ -43,35 +30,28 @@ class Depths:
 
     def all(self) -> list[DepthChange]:
         """Every change that is remembered, the oldest first."""
-        table = schema.depths
-        rows = self._rows.connection.execute(select(table).order_by(table.c.changed_at, table.c.shard))
-        return [DepthChange(**row._mapping) for row in rows]
+        return sorted(self._rows.values(DepthChange), key=lambda change: (change.changed_at, change.shard))
 
     def note(self, shards: Collection[int], *, before: Collection[Stage], after: Collection[Stage]) -> None:
         """Note the depths of some shards, where the live stages before and after a change give them another one."""
-        table, filled = schema.depths, self._filled(shards)
+        table, run, time = schema.depths, self._rows.connection.execute, self._rows.now()
+        filled = self._filled(shards)
         was, is_now = _deepest(before, shards, filled), _deepest(after, shards, filled)
-        changed = [shard for shard in sorted(shards) if was[shard] != is_now[shard]]
-        if not changed:
-            return
-        time = now(self._rows.connection)
-        self._rows.upsert(
-            table,
-            (
-                {"changed_at": time, "shard": shard, "depth_before": was[shard], "depth": is_now[shard]}
-                for shard in changed
-            ),
-        )
-        if self._rows.connection.execute(select(func.count()).select_from(table)).scalar_one() > MOST_DEPTHS + _SPARE:
+        changes = [
+            DepthChange(changed_at=time, shard=shard, depth_before=was[shard], depth=is_now[shard])
+            for shard in sorted(shards)
+            if was[shard] != is_now[shard]
+        ]
+        self._rows.upsert(table, map(row_of, changes))
+        if changes and run(select(func.count()).select_from(table)).scalar_one() > MOST_DEPTHS + _SPARE:
             newest = select(table.c.changed_at).order_by(table.c.changed_at.desc()).offset(MOST_DEPTHS - 1).limit(1)
-            oldest = self._rows.connection.execute(newest).scalar_one()
-            self._rows.connection.execute(delete(table).where(table.c.changed_at < oldest))
+            self._rows.delete(table, table.c.changed_at < run(newest).scalar_one())
 
     def _filled(self, shards: Collection[int]) -> set[tuple[int, int]]:
         """Slices of some shards that hold a record."""
         table = schema.slices
         held = select(table.c.shard, table.c.slice).where(table.c.records > 0)
-        return {(row.shard, row.slice) for row in select_in(self._rows.connection, held, table.c.shard, shards)}
+        return {(row.shard, row.slice) for row in self._rows.select_in(held, table.c.shard, shards)}
 
 
 def _deepest(alive: Collection[Stage], shards: Collection[int], filled: Collection[tuple[int, int]]) -> dict[int, int]:

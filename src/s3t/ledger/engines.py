@@ -58,6 +58,9 @@ class _Pool(QueuePool):
             super().dispose()
 
 
+_POOL: dict[str, Any] = {"poolclass": _Pool, "pool_size": 8, "max_overflow": -1}
+
+
 class _Connection(sqlite3.Connection):
     """A connection that closes its cursors when it is rolled back or closed.
 
@@ -90,38 +93,15 @@ def engine_at(address: Address, *, check: Callable[[], object] = lambda: None) -
     """The engine of a ledger; each new connection to SQLite's file calls `check`, which raises if that was moved."""
     if isinstance(address, PostgresAddress):
         return postgres_engine(address)
-    return read_only_engine(address) if is_read_only(address.parent) else sqlite_engine(address, check=check)
-
-
-def read_only_engine(path: Path) -> Engine:
-    """An engine on a SQLite file of a read-only mount, with one connection for each transaction."""
-    engine = create_engine(
-        "sqlite://",
-        creator=lambda: connection_to(path, timeout=BUSY_TIMEOUT_SECONDS, factory=_Connection, isolation_level=None),
-        poolclass=NullPool,
-        hide_parameters=True,
-    )
-
-    @event.listens_for(engine, "begin")
-    def _begin(connection: Connection) -> None:
-        connection.exec_driver_sql("BEGIN")
-
-    return engine
-
-
-def sqlite_engine(path: Path, *, check: Callable[[], object]) -> Engine:
-    """An engine on a SQLite file: WAL, synchronous=FULL, secure_delete; write transactions lock at their start."""
-    address = f"{path.absolute().as_uri()}?mode=rw"  # SQLite would make a file that is missing
+    read_only = is_read_only(address.parent)
 
     def connected() -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            address,
-            uri=True,
-            timeout=BUSY_TIMEOUT_SECONDS,
-            isolation_level=None,  # `_begin` below starts transactions
-            check_same_thread=False,
-            factory=_Connection,
-        )
+        # Without an isolation level: `begin` starts transactions.
+        options: Any = {"timeout": BUSY_TIMEOUT_SECONDS, "factory": _Connection, "isolation_level": None}
+        if read_only:
+            return connection_to(address, **options)
+        place = f"{address.absolute().as_uri()}?mode=rw"  # SQLite would make a file that is missing
+        connection: sqlite3.Connection = sqlite3.connect(place, uri=True, check_same_thread=False, **options)
         try:
             _set_up(connection)
             check()
@@ -130,22 +110,18 @@ def sqlite_engine(path: Path, *, check: Callable[[], object]) -> Engine:
             raise
         return connection
 
-    engine = create_engine(
-        "sqlite://",
-        creator=connected,
-        poolclass=_Pool,
-        pool_size=8,
-        max_overflow=-1,
-        hide_parameters=True,
-    )
-
-    @event.listens_for(engine, "begin")
-    def _begin(connection: Connection) -> None:
+    def begin(connection: Connection) -> None:
         if _is_writing(connection):
             _begin_writing(connection)
         else:
             connection.exec_driver_sql("BEGIN")
 
+    return _engine("sqlite://", begin, creator=connected, **({"poolclass": NullPool} if read_only else _POOL))
+
+
+def _engine(url: Any, begin: Callable[[Connection], None], **options: Any) -> Engine:
+    engine = create_engine(url, hide_parameters=True, **options)
+    event.listen(engine, "begin", begin)
     return engine
 
 
@@ -199,14 +175,32 @@ def postgres_engine(address: PostgresAddress) -> Engine:
 
     A lost connection is noticed before it is used again.
     """
-    engine = create_engine(
+    settings = (
+        f"search_path={address.schema}",
+        f"idle_in_transaction_session_timeout={_milliseconds(IDLE_TIMEOUT_SECONDS)}",
+        *_POSTGRES,
+    )
+
+    def begin(connection: Connection) -> None:
+        if not _is_writing(connection):
+            connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            return
+        # Read committed: it reads what was committed before the lock. The limit is local: the run's lock, on the
+        # same connections, has none.
+        connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE")
+        connection.exec_driver_sql(f"SET LOCAL lock_timeout = {_milliseconds(BUSY_TIMEOUT_SECONDS)}")
+        if not connection.get_execution_options().get("s3t_alone"):
+            # Held until the end of the transaction. A waiting writer must have no snapshot, for which VACUUM would
+            # keep rows: waiting in a SELECT has one, and so has looking up a table that is not cached.
+            for mode in ("ACCESS SHARE", "EXCLUSIVE"):
+                connection.exec_driver_sql(f"LOCK TABLE {schema.notes.name} IN {mode} MODE")
+
+    return _engine(
         address.url,
-        poolclass=_Pool,
-        pool_size=8,
-        max_overflow=-1,
+        begin,
         pool_pre_ping=True,
         connect_args={
-            "options": " ".join(f"-c {setting}" for setting in _settings(address)),
+            "options": " ".join(f"-c {setting}" for setting in settings),
             "connect_timeout": BUSY_TIMEOUT_SECONDS,
             # A host or a server that fails without a notice holds locks no longer than this.
             "keepalives_idle": 10,
@@ -216,30 +210,8 @@ def postgres_engine(address: PostgresAddress) -> Engine:
             "target_session_attrs": "read-write",  # a standby may lag behind what was accepted
             "application_name": "s3t",
         },
-        hide_parameters=True,
+        **_POOL,
     )
-
-    @event.listens_for(engine, "begin")
-    def _begin(connection: Connection) -> None:
-        if _is_writing(connection):
-            # Read committed: it reads what was committed before the lock. The limit is local: the run's lock, on the
-            # same connections, has none.
-            connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE")
-            connection.exec_driver_sql(f"SET LOCAL lock_timeout = {_milliseconds(BUSY_TIMEOUT_SECONDS)}")
-            if not connection.get_execution_options().get("s3t_alone"):
-                # Held until the end of the transaction. A waiting writer must have no snapshot, for which VACUUM would
-                # keep rows: waiting in a SELECT has one, and so has looking up a table that is not cached.
-                for mode in ("ACCESS SHARE", "EXCLUSIVE"):
-                    connection.exec_driver_sql(f"LOCK TABLE {schema.notes.name} IN {mode} MODE")
-        else:
-            connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-
-    return engine
-
-
-def _settings(address: PostgresAddress) -> tuple[str, ...]:
-    limit = f"idle_in_transaction_session_timeout={_milliseconds(IDLE_TIMEOUT_SECONDS)}"
-    return f"search_path={address.schema}", limit, *_POSTGRES
 
 
 def _milliseconds(seconds: float) -> int:

@@ -7,16 +7,14 @@ were found alive after that. A deletion that comes in between finds it here, wha
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
-
-from sqlalchemy import delete
 
 from s3t.core import Place
 from s3t.ledger import schema
 from s3t.ledger.rows import Rows
+from s3t.ledger.schema import row_of
 from s3t.ledger.state import Acceptance, ExportRow, SliceState, Snapshot
-from s3t.ledger.statements import now, prefix_text, stage_at
 
 
 class ExportRows:
@@ -25,18 +23,16 @@ class ExportRows:
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
 
-    def all(self) -> list[ExportRow]:
+    def all(self, *conditions: Any) -> list[ExportRow]:
         """Every export, withdrawn ones included, the oldest first."""
-        return sorted(map(export_of, self._rows.read(schema.exports)), key=_age)
+        return sorted(self._rows.values(ExportRow, *conditions), key=_age)
 
     def find(self, mark: str) -> ExportRow | None:
-        table = schema.exports
-        return next(map(export_of, self._rows.read(table, table.c.mark == mark)), None)
+        return next(iter(self.all(schema.exports.c.mark == mark)), None)
 
     def standing(self) -> list[ExportRow]:
         """Exports that are not withdrawn, the oldest first; announced ones included."""
-        table = schema.exports
-        return sorted(map(export_of, self._rows.read(table, table.c.withdrawn_at.is_(None))), key=_age)
+        return self.all(schema.exports.c.withdrawn_at.is_(None))
 
     def tainted(self) -> dict[str, frozenset[int]]:
         """Marks of exports that have to be withdrawn, and the deletions that wait for it."""
@@ -63,7 +59,7 @@ class ExportRows:
         """Note that an export is about to be written; False if its stages are not alive any more."""
         if not snapshot.still_has(export.stages):
             return False
-        self._rows.insert(schema.exports, [{**export_values(export), "announced_at": now(self._rows.connection)}])
+        self._rows.add(replace(export, announced_at=self._rows.now()))
         return True
 
     def name(self, export: ExportRow) -> None:
@@ -74,12 +70,12 @@ class ExportRows:
         """Note that an export is in its place and may be used; False if a deletion has come since it was announced."""
         if export.mark in self.tainted() or not snapshot.still_has(export.stages):
             return False
-        return self._change(export.mark, made_at=now(self._rows.connection))
+        return self._change(export.mark, made_at=self._rows.now())
 
     def discard(self, mark: str) -> None:
         """Forget an export of which nothing is left and that nobody can have used."""
         self._wait_no_more([mark])
-        self._rows.connection.execute(delete(schema.exports).where(schema.exports.c.mark == mark))
+        self._rows.delete(schema.exports, schema.exports.c.mark == mark)
 
     def taint(self, numbered: Iterable[tuple[int, Acceptance]]) -> None:
         """Note which exports hold records of new deletions.
@@ -101,7 +97,7 @@ class ExportRows:
     def withdraw(self, marks: Collection[str]) -> None:
         """Note that no copy of some exports is left; deletions wait for them no more."""
         for mark in marks:
-            self._change(mark, withdrawn_at=now(self._rows.connection))
+            self._change(mark, withdrawn_at=self._rows.now())
         self._wait_no_more(marks)
         self._rows.note_change()
 
@@ -111,20 +107,16 @@ class ExportRows:
         Args:
             slices: every slice, as it is now.
         """
-        self._rows.upsert(schema.exports, map(export_values, exports))
+        self._rows.upsert(schema.exports, map(row_of, exports))
         self._wait_no_more([export.mark for export in exports if export.withdrawn_at is not None])
         stale = (export for export in exports if export.withdrawn_at is None and not is_of(export, slices))
         self._rows.upsert(schema.withdrawals, ({"mark": each.mark, "generation": generation} for each in stale))
 
     def _wait_no_more(self, marks: Collection[str]) -> None:
-        table = schema.withdrawals
-        for mark in marks:
-            self._rows.connection.execute(delete(table).where(table.c.mark == mark))
+        self._rows.delete_all(schema.withdrawals, ((mark,) for mark in marks), schema.withdrawals.c.mark)
 
     def _change(self, mark: str, **values: Any) -> bool:
-        table = schema.exports
-        rows = self._rows.read(table, table.c.mark == mark)
-        return self._rows.change(table, [(row, values) for row in rows]) == 1
+        return self._rows.amend(schema.exports, schema.exports.c.mark == mark, **values) == 1
 
 
 def _places(export: ExportRow) -> list[Place]:
@@ -142,37 +134,3 @@ def is_of(export: ExportRow, slices: Mapping[Place, SliceState]) -> bool:
 
 def _age(export: ExportRow) -> tuple[float, str]:
     return export.announced_at, export.mark
-
-
-def export_values(export: ExportRow) -> dict[str, Any]:
-    """The row of an export, JSON-compatible."""
-    return {
-        "mark": export.mark,
-        "name": export.name,
-        "host": export.host,
-        "output": str(export.output),
-        "shard": export.stage.shard,
-        "prefix": prefix_text(export.stage),
-        "keys": ",".join(export.keys),
-        "digests": ",".join(export.digests),
-        "files": export.files,
-        "announced_at": export.announced_at,
-        "made_at": export.made_at,
-        "withdrawn_at": export.withdrawn_at,
-    }
-
-
-def export_of(row: Any) -> ExportRow:
-    return ExportRow(
-        mark=row.mark,
-        name=row.name,
-        host=row.host,
-        output=Path(row.output),
-        stage=stage_at(row.shard, row.prefix),
-        keys=tuple(row.keys.split(",")),
-        digests=tuple(row.digests.split(",")),
-        files=row.files,
-        announced_at=row.announced_at,
-        made_at=row.made_at,
-        withdrawn_at=row.withdrawn_at,
-    )

@@ -5,26 +5,20 @@ from __future__ import annotations
 import secrets
 import struct
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 from sqlalchemy import Connection, delete, insert, select
 
 from s3t.core import Place, Secret
 from s3t.ledger import schema
 from s3t.ledger.rows import Rows
+from s3t.ledger.schema import row_of
 from s3t.ledger.state import RecordRow, SliceState
-from s3t.ledger.statements import chunks_of_any, now
 from s3t.spill import Spill
 
 
-def write_first_rows(
-    rows: Rows,
-    slices: Mapping[Place, SliceState],
-    records: Iterable[RecordRow],
-) -> None:
+def write_first_rows(rows: Rows, slices: Mapping[Place, SliceState], records: Iterable[RecordRow]) -> None:
     """Write generation 0, slices and records."""
-    time = now(rows.connection)
-    times = dict.fromkeys(("received_at", "accepted_at", "effective_at", "erased_at"), time)
+    times = dict.fromkeys(("received_at", "accepted_at", "effective_at", "erased_at"), rows.now())
     rows.insert(schema.generations, [{"generation": 0, **times, "records": 0, "mark": secrets.token_hex(8)}])
     rows.insert(
         schema.slices,
@@ -33,8 +27,7 @@ def write_first_rows(
             for place, state in slices.items()
         ),
     )
-    for chunk in chunks_of_any(records):
-        rows.insert(schema.records, map(record_values, chunk))
+    rows.insert(schema.records, map(row_of, records))
 
 
 class WaitingRecords:
@@ -71,16 +64,6 @@ class WaitingRecords:
 _WAITING = struct.Struct("!32s32s?QQQ")
 
 
-def record_values(record: RecordRow) -> dict[str, Any]:
-    return {
-        "token": record.token,
-        "subject": record.subject,
-        "shard": record.place.shard,
-        "slice": record.place.slice,
-        "copies": record.copies,
-    }
-
-
 def record_rows(place: Place, copies: Mapping[tuple[str, str | None], int], secret: Secret) -> list[RecordRow]:
     """A slice's records, by tokens."""
     return [
@@ -94,15 +77,11 @@ def record_rows(place: Place, copies: Mapping[tuple[str, str | None], int], secr
     ]
 
 
-def record_of(row: Any) -> RecordRow:
-    return RecordRow(token=row.token, subject=row.subject, place=Place(row.shard, row.slice), copies=row.copies)
-
-
 def copy_rows(source: Connection, target: Connection) -> None:
     """Copy a ledger's rows into new tables, except what is the other run's alone."""
     for table in schema.metadata.sorted_tables:
         target.execute(delete(table))
-        if table in _OF_ONE_RUN:
+        if table in schema.of_one_run:
             continue
         for rows in source.execute(select(table)).mappings().partitions(_ROWS):
             target.execute(insert(table), [dict(row) for row in rows])
@@ -110,20 +89,8 @@ def copy_rows(source: Connection, target: Connection) -> None:
 
 def forget_run(connection: Connection) -> None:
     """Remove the rows that are another run's alone, from a copy of its ledger."""
-    for table in _OF_ONE_RUN:
+    for table in schema.of_one_run:
         connection.execute(delete(table))
 
 
 _ROWS = 500
-_OF_ONE_RUN = (
-    schema.sessions,
-    schema.claims,
-    schema.exports,
-    schema.withdrawals,
-    schema.tokens,
-    schema.repairs,
-    schema.held,
-    schema.held_names,
-    schema.admitted,
-)
-"""Processes that have the run open; copies that its deletions remove; its servers' callers, repairs, held requests."""

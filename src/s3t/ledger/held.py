@@ -8,77 +8,18 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
-from sqlalchemy import delete, select
+from sqlalchemy import select
 
 from s3t.ledger import schema
 from s3t.ledger.rows import Rows, damaged
-from s3t.ledger.state import Rates
-from s3t.ledger.statements import now
-from s3t.results.base import utc
+from s3t.ledger.state import Held, Rates
 
 HOUR = 3600.0
 """Seconds over which rates are counted."""
 _ID_BYTES = 8
 _ID = re.compile("[0-9a-f]{16}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Held:
-    """A request for deletion that an operator has to approve, or had to. Times are seconds since the epoch."""
-
-    id: str
-    asked_by: str
-    """Name of the caller's token."""
-    asked_at: float
-    why: str
-    """Reason for which it is held, in words; without names of records."""
-    names: int
-    """Records and subjects that were named."""
-    records: int
-    """Records that it would have taken when it was asked."""
-    request: bytes | None = field(repr=False)
-    """Keyed hash of its idempotency key."""
-    content: bytes = field(repr=False)
-    """Keyed hash of its names."""
-    decided_at: float | None
-    """None: it waits."""
-    decided_by: str | None
-    approved: bool | None
-    reason: str | None
-    """Reason for its refusal, in the operator's words."""
-    done_at: float | None
-    """Time at which the deletion was accepted, or found to take nothing; None before, and if it was refused."""
-    generation: int | None
-    """The deletion's id; None before, and if it took nothing."""
-
-    @property
-    def state(self) -> Literal["held", "approved", "refused", "done"]:
-        """Held; refused; approved, and not carried out yet; or done."""
-        if self.decided_at is None:
-            return "held"
-        if not self.approved:
-            return "refused"
-        return "approved" if self.done_at is None else "done"
-
-    def to_json(self) -> dict[str, Any]:
-        """The request in documents; times in UTC."""
-        return {
-            "id": self.id,
-            "state": self.state,
-            "asked_by": self.asked_by,
-            "asked_at": utc(self.asked_at),
-            "why": self.why,
-            "names": self.names,
-            "records": self.records,
-            "decided_by": self.decided_by,
-            "decided_at": utc(self.decided_at),
-            "reason": self.reason,
-            "done_at": utc(self.done_at),
-            "deletion": self.generation,
-        }
 
 
 class HeldRequests:
@@ -87,17 +28,17 @@ class HeldRequests:
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
 
-    def all(self) -> list[Held]:
+    def all(self, *conditions: Any) -> list[Held]:
         """Every held request, the newest first; those that were decided included."""
-        return self._found()
+        return sorted(self._rows.values(Held, *conditions), key=lambda held: (-held.asked_at, held.id))
 
     def find(self, id: str) -> Held | None:
         """The held request of an id; None also for what cannot be one, and what PostgreSQL would not take as text."""
-        return next(iter(self._found(schema.held.c.id == id)), None) if _ID.fullmatch(id) else None
+        return next(iter(self.all(schema.held.c.id == id)), None) if _ID.fullmatch(id) else None
 
     def waiting(self) -> list[Held]:
         """Requests without a decision, the newest first."""
-        return self._found(schema.held.c.decided_at.is_(None))
+        return self.all(schema.held.c.decided_at.is_(None))
 
     def approved(self) -> frozenset[str]:
         """Ids of requests that are approved and not carried out; unchecked, so that a damaged row stops no answer."""
@@ -113,7 +54,7 @@ class HeldRequests:
             same = [table.c.request == request]
         else:
             same = [table.c.asked_by == caller, table.c.content == content, table.c.decided_at.is_(None)]
-        return next(iter(self._found(table.c.done_at.is_(None), *same)), None)
+        return next(iter(self.all(table.c.done_at.is_(None), *same)), None)
 
     def names_of(self, held: Held) -> tuple[frozenset[bytes], frozenset[bytes]]:
         """Tokens of the records and of the subjects of a request; none once it was carried out or refused."""
@@ -137,28 +78,27 @@ class HeldRequests:
         subjects: Collection[bytes],
     ) -> Held:
         """Note a request that has to wait."""
-        id = secrets.token_hex(_ID_BYTES)
-        row: dict[str, Any] = {
-            "id": id,
-            "asked_by": asked_by,
-            "asked_at": now(self._rows.connection),
-            "why": why,
-            "names": len(records) + len(subjects),
-            "records": count,
-            "request": request,
-            "content": content,
-        }
-        self._rows.insert(schema.held, [row])
+        held = Held(
+            id=secrets.token_hex(_ID_BYTES),
+            asked_by=asked_by,
+            asked_at=self._rows.now(),
+            why=why,
+            names=len(records) + len(subjects),
+            records=count,
+            request=request,
+            content=content,
+        )
+        self._rows.add(held)
         names = [(token, 0) for token in sorted(records)] + [(token, 1) for token in sorted(subjects)]
         self._rows.insert(
-            schema.held_names, ({"held": id, "token": token, "is_subject": subject} for token, subject in names)
+            schema.held_names, ({"held": held.id, "token": token, "is_subject": subject} for token, subject in names)
         )
-        return Held(**{**dict.fromkeys(_COLUMNS), **row})
+        return held
 
     def decide(self, id: str, *, by: str, approved: bool, reason: str | None = None) -> None:
         """Note a decision; only the first counts. A refusal also removes the request's names."""
-        values = {"decided_by": by, "approved": int(approved), "reason": reason}
-        self._change(id, schema.held.c.decided_at.is_(None), decided_at=now(self._rows.connection), **values)
+        values = {"decided_by": by, "decided_at": self._rows.now(), "approved": int(approved), "reason": reason}
+        self._change(id, schema.held.c.decided_at.is_(None), **values)
         if approved:
             self._rows.note_change()  # open runs look whether it is carried out
         else:
@@ -167,7 +107,7 @@ class HeldRequests:
     def note_done(self, id: str, *, generation: int | None) -> None:
         """Note that an approved request was carried out, in the transaction that does it. Its names go."""
         self._rows.note_change()
-        self._change(id, schema.held.c.done_at.is_(None), done_at=now(self._rows.connection), generation=generation)
+        self._change(id, schema.held.c.done_at.is_(None), done_at=self._rows.now(), generation=generation)
         self._forget_names(id)
 
     def rates(self, caller: str, *, but: str) -> Rates:
@@ -177,7 +117,7 @@ class HeldRequests:
             but: mark of a request that does not count: it is repeated.
         """
         table = schema.admitted
-        since = now(self._rows.connection) - HOUR
+        since = self._rows.now() - HOUR
         by_caller, by_shard = 0, dict[int, int]()
         for row in self._rows.read(table, table.c.mark != but, table.c.asked_at >= since):
             by_caller += row.records if row.asked_by == caller else 0
@@ -189,8 +129,8 @@ class HeldRequests:
 
         Counts of more than an hour ago go.
         """
-        table, time = schema.admitted, now(self._rows.connection)
-        self._rows.connection.execute(delete(table).where(table.c.asked_at < time - HOUR))
+        table, time = schema.admitted, self._rows.now()
+        self._rows.delete(table, table.c.asked_at < time - HOUR)
         self._rows.upsert(
             schema.admitted,
             (
@@ -199,21 +139,8 @@ class HeldRequests:
             ),
         )
 
-    def _found(self, *conditions: Any) -> list[Held]:
-        rows = self._rows.read(schema.held, *conditions)
-        return sorted(map(_held_of, rows), key=lambda held: (-held.asked_at, held.id))
-
     def _change(self, id: str, *conditions: Any, **values: Any) -> None:
-        table = schema.held
-        self._rows.change(table, [(row, values) for row in self._rows.read(table, table.c.id == id, *conditions)])
+        self._rows.amend(schema.held, schema.held.c.id == id, *conditions, **values)
 
     def _forget_names(self, id: str) -> None:
-        self._rows.connection.execute(delete(schema.held_names).where(schema.held_names.c.held == id))
-
-
-_COLUMNS = [column.name for column in schema.held.c if column.name != "mac"]
-
-
-def _held_of(row: Any) -> Held:
-    values = {name: row._mapping[name] for name in _COLUMNS}
-    return Held(**{**values, "approved": None if row.approved is None else bool(row.approved)})
+        self._rows.delete(schema.held_names, schema.held_names.c.held == id)

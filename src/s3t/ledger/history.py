@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from pathlib import Path
 
-from sqlalchemy import delete, select
+from sqlalchemy import select
 
 from s3t.core import Stage
 from s3t.ledger import schema
 from s3t.ledger.exports import ExportRows
-from s3t.ledger.rows import Rows
+from s3t.ledger.rows import KEY_DESTROYED, Rows
+from s3t.ledger.schema import stage_at
 from s3t.ledger.state import Clone, RequestRow
-from s3t.ledger.statements import KEY_DESTROYED, now, stage_at
 from s3t.results.log import LogEntry
 
 
@@ -25,11 +24,8 @@ class History:
     def log(self, generations: Collection[int] | None = None) -> list[LogEntry]:
         """Entries of some generations, or of all, in order."""
         table = schema.generations
-        rows = (
-            self._rows.read(table)
-            if generations is None
-            else self._rows.read_in(table, table.c.generation, generations)
-        )
+        read = self._rows.read
+        rows = read(table) if generations is None else self._rows.read_in(table, table.c.generation, generations)
         waited_for = ExportRows(self._rows).waited_for()
         names = LogEntry.model_fields.keys() - {"to_withdraw"}
         entries = (
@@ -50,7 +46,7 @@ class History:
         Rows are not checked: a mark does not become equal to the witness's by chance.
         """
         table = schema.generations
-        return dict(self._rows.unchecked_columns(table.c.generation, table.c.mark))
+        return {row.generation: row.mark for row in self._rows.unchecked(table.c.generation, table.c.mark)}
 
     def deleted_since(self, generation: int) -> dict[int, tuple[str, list[bytes]]]:
         """Mark and deleted tokens of each generation after one."""
@@ -90,7 +86,7 @@ class History:
 
     def note_key_destroyed(self) -> None:
         """Note that the run's secret is destroyed."""
-        self._rows.write_note(KEY_DESTROYED, to=int(now(self._rows.connection)))
+        self._rows.write_note(KEY_DESTROYED, to=int(self._rows.now()))
 
     def durations(self) -> dict[Stage, float]:
         """Seconds that the training of each live stage took."""
@@ -99,11 +95,10 @@ class History:
 
     def clones(self) -> list[Clone]:
         """Clones that are being made, or were when their process was killed."""
-        return [Clone(path=Path(row.path), host=row.host) for row in self._rows.read(schema.clones)]
+        return self._rows.values(Clone)
 
     def note_clone(self, clone: Clone) -> None:
-        self._rows.insert(schema.clones, [{"path": str(clone.path), "host": clone.host}])
+        self._rows.add(clone)
 
     def forget_clones(self, clones: Iterable[Clone]) -> None:
-        for clone in clones:
-            self._rows.connection.execute(delete(schema.clones).where(schema.clones.c.path == str(clone.path)))
+        self._rows.delete_all(schema.clones, ((str(clone.path),) for clone in clones), schema.clones.c.path)

@@ -9,7 +9,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from weakref import WeakSet
@@ -179,25 +179,14 @@ if hasattr(os, "register_at_fork"):
 
 def vacuum(connection: Connection) -> bool:
     """Remove dead rows from PostgreSQL's files; False if some had to stay, because an older snapshot may read them."""
-    for table in _VACUUMED:
-        connection.execute(text(f"VACUUM {table.name}"))
-    dead = " + ".join(f"pg_stat_get_dead_tuples('{table.name}'::regclass)" for table in _VACUUMED)
+    for table in _GONE:
+        connection.execute(text(f"VACUUM {table}"))
+    dead = " + ".join(f"pg_stat_get_dead_tuples('{table}'::regclass)" for table in _GONE)
     return int(connection.execute(text(f"SELECT {dead}")).scalar_one()) == 0
 
 
-_VACUUMED = (
-    schema.records,
-    schema.slices,
-    schema.stages,
-    schema.durations,
-    schema.erasing_records,
-    schema.condemned,
-    schema.claims,
-    schema.held_names,
-    schema.admitted,
-)
-
-
+_GONE = ("records", "slices", "stages", "durations", "erasing_records", "condemned", "claims", "held_names", "admitted")
+"""Tables in whose dead rows something of a deleted record may be."""
 _LONG_LOG_BYTES = 4 * 2**20
 _CHECKPOINT_SECONDS = 2.0
 _TRIES, _AGAIN_SECONDS = 20, 0.05
@@ -272,24 +261,16 @@ class Ledger:
         records: Iterable[RecordRow],
         key: bytes | None = None,
     ) -> Ledger:
-        """A new ledger at generation 0.
+        """A new ledger at generation 0; nothing is left of it after an error.
 
         Args:
-            slices: every slice.
             records: every record; in the order of their tokens they are written fastest.
             key: key of the rows' checks; None: rows have none.
-
-        Raises:
-            StorageError: the disk or the database refused; nothing is left.
         """
         return cls._filled(address, lambda rows: write_first_rows(rows, slices, records), key=key)
 
     def clone(self, address: Address) -> Ledger:
-        """A ledger at another address with all rows of this one at one state, except sessions and claims.
-
-        Raises:
-            StorageError: the disk or the database refused; nothing is left.
-        """
+        """A ledger at another address with the rows of this one at one state, except what is one run's alone."""
         with self._transaction(writing=False) as source:
             return self._filled(address, lambda rows: copy_rows(source, rows.connection))
 
@@ -317,11 +298,7 @@ class Ledger:
 
     @classmethod
     def open(cls, address: Address, *, folder: OpenedFolder | None = None) -> Ledger:
-        """The ledger at an address.
-
-        Args:
-            folder: the run's folder; None: that of SQLite's file.
-        """
+        """The ledger at an address; `folder` is the run's, or None: that of SQLite's file."""
         ledger = cls._at(address, folder=folder)
         try:
             with ledger._transaction(writing=False) as connection:
@@ -358,12 +335,9 @@ class Ledger:
         self._closed = True
         if isinstance(self._address, Path) and not self.read_only:
             try:
-                self.check_place()
-                self._checkpoint("PASSIVE")  # SQLite does it, too, but hides a failure
+                self._write_log_back()  # SQLite does it, too, but hides a failure
             except FsyncError:
                 return  # SQLite would try it again when the last connection closes
-            except (MovedError, StorageError):  # nothing is lost: the log stays beside the database
-                logging.getLogger("s3t").debug("the ledger's log could not be written back", exc_info=True)
         if self._version is not None:
             self._version.close()
         self.engine.dispose()
@@ -417,9 +391,7 @@ class Ledger:
     def writing(self) -> Iterator[Transaction]:
         """A transaction that overlaps no other writer's. It is durable on leaving without an error.
 
-        Raises:
-            StorageError: the disk or the database refused; nothing of the transaction happened, unless the error's
-                aftermath says that nobody can know.
+        After an error nothing of it happened, unless the error's aftermath says that nobody can know.
         """
         with self._transaction(writing=True) as connection:
             transaction = Transaction(Rows(connection, self._key), latest=self._latest, live=self._live)
@@ -427,12 +399,7 @@ class Ledger:
             self.check_place()  # what the transaction notes was done in the folder's old place otherwise
         self._latest, self._live = transaction.latest, transaction.live
         if isinstance(self._address, Path) and size_of_log(self._address) > self._long_log:
-            try:
-                self._checkpoint("PASSIVE")
-            except FsyncError:
-                raise
-            except StorageError:  # the transaction is durable all the same
-                logging.getLogger("s3t").debug("the ledger's log could not be written back", exc_info=True)
+            self._write_log_back()
             self._long_log = size_of_log(self._address) + _LONG_LOG_BYTES  # SQLite overwrites it, and keeps its length
 
     @contextmanager
@@ -463,11 +430,7 @@ class Ledger:
             return self._version.now()
 
     def snapshot(self, *, anew: bool = False) -> Snapshot:
-        """The ledger at its present state. Cheap if nothing has changed since the last one.
-
-        Args:
-            anew: read everything, also if the ledger says that nothing has changed.
-        """
+        """The ledger at its present state. Cheap if nothing has changed since the last one, unless read `anew`."""
         if anew:
             self._latest = self._live = self._seen = None
         version, seen = self.version(), self._seen
@@ -510,8 +473,7 @@ class Ledger:
     def wipe(self) -> bool:
         """Remove old content of changed and removed rows: SQLite's log, PostgreSQL's dead rows.
 
-        Returns:
-            False if a reader needs them for more than two seconds.
+        False if a reader needs them for more than two seconds.
         """
         self._refuse_if_closed()
         self.check_place()
@@ -528,6 +490,16 @@ class Ledger:
                 while not (done := vacuum(bare)) and time.monotonic() < until:
                     time.sleep(0.05)
                 return done
+
+    def _write_log_back(self) -> None:
+        """Write SQLite's log back if that can be done: else it stays beside the database, and nothing is lost."""
+        try:
+            self.check_place()
+            self._checkpoint("PASSIVE")
+        except FsyncError:
+            raise
+        except (MovedError, StorageError):
+            logging.getLogger("s3t").debug("the ledger's log could not be written back", exc_info=True)
 
     def _checkpoint(self, mode: str) -> bool:
         until = time.monotonic() + _CHECKPOINT_SECONDS
@@ -546,10 +518,9 @@ class Ledger:
 
     @contextmanager
     def _transaction(self, *, writing: bool, alone: bool = False, anywhere: bool = False) -> Iterator[Connection]:
-        """A transaction.
+        """A transaction; `writing` lets no other writer in.
 
         Args:
-            writing: let no other writer in.
             alone: no other process uses this ledger, whose tables, which writers lock, are made or dropped here.
             anywhere: also if the run's folder was moved.
         """
@@ -557,7 +528,8 @@ class Ledger:
         if writing and self.read_only:
             raise read_only_error(str(self._address))
         ending = False
-        with self._steady(), self._turn if writing else nullcontext():
+        unchanging = steady(self._address) if self.read_only and isinstance(self._address, Path) else nullcontext()
+        with unchanging, self._turn if writing else nullcontext():
             self._refuse_if_closed()
             refuse_after_failed_fsync()
             if not anywhere:
@@ -576,9 +548,6 @@ class Ledger:
                     begun.commit()
             except DBAPIError as error:
                 raise refusal(self._address, error, ending=ending and writing) from error
-
-    def _steady(self) -> AbstractContextManager[None]:
-        return steady(self._address) if self.read_only and isinstance(self._address, Path) else nullcontext()
 
     def _refuse_if_closed(self) -> None:
         if self._closed:

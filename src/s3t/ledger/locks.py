@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
 
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
@@ -24,18 +23,6 @@ NEEDED_SECONDS = 600.0
 _POLL_SECONDS = 0.01
 
 
-class ProcessLock(Protocol):
-    """A lock between processes."""
-
-    def take(self, *, wait: float) -> bool:
-        """Take the lock; False if another process still has it after `wait` seconds."""
-        ...
-
-    def give(self) -> None:
-        """Give the lock back."""
-        ...
-
-
 class RunLock:
     """The run's lock. The thread that holds it may take it again.
 
@@ -45,7 +32,9 @@ class RunLock:
         check: raises MovedError if the run was moved since it was opened; asked once the lock is taken.
     """
 
-    def __init__(self, processes: ProcessLock, *, check: Callable[[], object] = lambda: None) -> None:
+    def __init__(
+        self, processes: FileProcessLock | DatabaseProcessLock, *, check: Callable[[], object] = lambda: None
+    ) -> None:
         self._processes = processes
         self._check = check
         self._threads = threading.RLock()
@@ -58,19 +47,24 @@ class RunLock:
             return False
         taken = False
         try:
-            taken = self._depth > 0 or self._processes.take(wait=max(0.0, until - time.monotonic()))
-            if taken and self._depth == 0:
-                try:
-                    self._check()
-                except BaseException:
-                    taken = False
-                    self._processes.give()
-                    raise
+            taken = self._depth > 0 or self._take(until)
             self._depth += taken
         finally:
             if not taken:
                 self._threads.release()
         return taken
+
+    def _take(self, until: float) -> bool:
+        while not self._processes.take():
+            if time.monotonic() >= until:
+                return False
+            time.sleep(_POLL_SECONDS)
+        try:
+            self._check()
+        except BaseException:
+            self._processes.give()
+            raise
+        return True
 
     def release(self) -> None:
         """Give the lock back."""
@@ -117,20 +111,17 @@ class FileProcessLock:
         self._folder, self._name = OpenedFolder.of(path.parent), path.name
         self._file: int | None = None
 
-    def take(self, *, wait: float) -> bool:
-        """Take the lock; False if another process still has it after `wait` seconds."""
-        until = time.monotonic() + wait
+    def take(self) -> bool:
+        """Take the lock; False if another process has it."""
         with storage_errors("locking the run"):
             with self._folder.descriptor() as folder:
                 file = os.open(self._name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=folder)
             try:
-                while not _is_locked_now(file):
-                    if time.monotonic() >= until:
-                        os.close(file)
-                        return False
-                    time.sleep(_POLL_SECONDS)
-            except BaseException:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BaseException as error:
                 os.close(file)
+                if isinstance(error, BlockingIOError):
+                    return False
                 raise
         self._file = file
         return True
@@ -143,15 +134,6 @@ class FileProcessLock:
             os.close(file)
 
 
-def _is_locked_now(file: int) -> bool:
-    """Try to lock an open file; False if another process has locked it."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
 class DatabaseProcessLock:
     """An advisory lock of PostgreSQL, for all hosts; the server frees it when the connection is lost."""
 
@@ -160,24 +142,25 @@ class DatabaseProcessLock:
         self._key = f"({_LOCK}, hashtext('{schema}'))"
         self._connection: Connection | None = None
 
-    def take(self, *, wait: float) -> bool:
-        """Take the lock; False if another process still has it after `wait` seconds."""
-        until = time.monotonic() + wait
-        with _database_errors():
-            connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+    def take(self) -> bool:
+        """Take the lock; False if another process has it."""
         try:
-            with _database_errors():
-                while not connection.execute(text(f"SELECT pg_try_advisory_lock{self._key}")).scalar_one():
-                    if time.monotonic() >= until:
-                        connection.close()
-                        return False
-                    time.sleep(_POLL_SECONDS)
-        except BaseException:
-            connection.invalidate()  # ends the server's session, and with it a lock that it may have
+            connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+            try:
+                taken = connection.execute(text(f"SELECT pg_try_advisory_lock{self._key}")).scalar_one()
+            except BaseException:
+                connection.invalidate()  # ends the server's session, and with it a lock that it may have
+                connection.close()
+                raise
+        except DBAPIError as error:
+            raise StorageError(
+                f"locking the run failed: the ledger's database refused ({error.orig})", remedy="see that it answers"
+            ) from error
+        if taken:
+            self._connection = connection
+        else:
             connection.close()
-            raise
-        self._connection = connection
-        return True
+        return bool(taken)
 
     def give(self) -> None:
         """Give the lock back."""
@@ -192,13 +175,3 @@ class DatabaseProcessLock:
                 raise
         finally:
             connection.close()
-
-
-@contextmanager
-def _database_errors() -> Iterator[None]:
-    try:
-        yield
-    except DBAPIError as error:
-        raise StorageError(
-            f"locking the run failed: the ledger's database refused ({error.orig})", remedy="see that it answers"
-        ) from error

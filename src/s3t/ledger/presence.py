@@ -28,8 +28,8 @@ from s3t.bugs import log_failure
 from s3t.core import Stage
 from s3t.errors import ClosedError, FsyncError, IntegrityError, MovedError, S3TError
 from s3t.ledger.ledger import Ledger
-from s3t.ledger.sessions import LEASE_SECONDS, LOG, NO_ANSWERS, Session, note_ended
-from s3t.ledger.state import Snapshot
+from s3t.ledger.sessions import LEASE_SECONDS, LOG, NO_ANSWERS, note_ended
+from s3t.ledger.state import Session, Snapshot
 from s3t.ledger.work import Leaving, Uses, Work
 from s3t.processes import boot_clock
 

@@ -93,15 +93,8 @@ def _size(path: Path) -> int:
 
 
 def _file_system(path: Path) -> str:
-    """The kind of file system of a path, by the device of its mount; "" if unknown."""
-    try:
-        lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-        device = path.stat().st_dev
-    except OSError:
-        return ""
-    number = f"{os.major(device)}:{os.minor(device)}"
-    for line in lines:
-        fields, _, kind = line.partition(" - ")
-        if fields.split()[2] == number:
-            return kind.split()[0]
-    return ""
+    """The kind of file system of a path; "" if unknown."""
+    import psutil
+
+    mounts = {Path(each.mountpoint): each.fstype for each in psutil.disk_partitions(all=True)}
+    return next((mounts[folder] for folder in path.resolve().parents if folder in mounts), "")

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import os
 import secrets
-from dataclasses import dataclass
-from typing import Any, Literal
-
-from sqlalchemy import delete, select, update
+from typing import Any
 
 from s3t.ledger import schema
 from s3t.ledger.rows import Rows
 from s3t.ledger.sessions import LEASE_SECONDS
-from s3t.ledger.statements import now
+from s3t.ledger.state import Repair
 from s3t.processes import is_running, this_machine
-from s3t.results.base import utc
 
 INTERRUPTED = "Interrupted"
 """Error of a repair whose process was gone before its end, too often or until another one was asked for."""
@@ -25,62 +21,7 @@ _MOST_ATTEMPTS, _WAIT_SECONDS = 6, 1.0
 _AFTER_END_SECONDS, _AFTER_FAILURE_SECONDS = 2.0, 60.0
 _DAY_SECONDS = 86_400.0
 _NO_PROCESS = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Repair:
-    """A repair by a server, as those who look on see it. Times are seconds since the epoch."""
-
-    id: str
-    asked_by: str
-    """Name of a token; `policy` if nobody asked."""
-    hours: float | None
-    """It begins no stage after so many; None: no bound."""
-    host: str
-    process: int
-    """Number of the process that trains; before that of the server."""
-    asked_at: float
-    seen_at: float
-    """Last time at which it told of itself."""
-    ended_at: float | None
-    """None until it has ended by itself."""
-    stages: int
-    """Stages to train."""
-    trained: int
-    """Stages trained so far, by the present process."""
-    share: float
-    """Share of the steps that are done, 0 to 1."""
-    seconds: float
-    """Seconds of work, of all its processes together."""
-    attempts: int
-    """Processes that worked on it, one after another."""
-    error: str | None
-    """Kind of the error that ended it; the server's log has its text."""
-
-    @property
-    def state(self) -> Literal["running", "done", "failed"]:
-        """Running, done or failed. A repair whose process was killed counts as running: a server takes it up again."""
-        if self.ended_at is None:
-            return "running"
-        return "done" if self.error is None else "failed"
-
-    def to_json(self) -> dict[str, Any]:
-        """The repair in documents; times in UTC."""
-        return {
-            "id": self.id,
-            "state": self.state,
-            "asked_by": self.asked_by,
-            "hours": self.hours,
-            "asked_at": utc(self.asked_at),
-            "seen_at": utc(self.seen_at),
-            "ended_at": utc(self.ended_at),
-            "stages": self.stages,
-            "trained": self.trained,
-            "share": round(self.share, 4),
-            "seconds": round(self.seconds, 1),
-            "attempts": self.attempts,
-            "error": self.error,
-        }
+_columns = schema.repairs.c
 
 
 class Repairs:
@@ -89,21 +30,20 @@ class Repairs:
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
 
-    def all(self) -> list[Repair]:
+    def all(self, *conditions: Any) -> list[Repair]:
         """Every repair that is remembered, the newest first."""
-        rows = self._rows.connection.execute(select(schema.repairs))
-        return sorted((Repair(**row._mapping) for row in rows), key=lambda repair: (-repair.asked_at, repair.id))
+        return sorted(self._rows.values(Repair, *conditions), key=lambda repair: (-repair.asked_at, repair.id))
 
     def find(self, id: str) -> Repair | None:
-        return next((repair for repair in self.all() if repair.id == id), None)
+        return next(iter(self.all(_columns.id == id)), None)
 
     def living(self) -> Repair | None:
         """The repair that runs."""
-        return next((repair for repair in self.all() if self._lives(repair)), None)
+        return next((repair for repair in self.all(_columns.ended_at.is_(None)) if self._lives(repair)), None)
 
     def interrupted(self) -> Repair | None:
         """The newest repair whose process is gone before its end."""
-        return next((one for one in self.all() if one.ended_at is None and not self._lives(one)), None)
+        return next((repair for repair in self.all(_columns.ended_at.is_(None)) if not self._lives(repair)), None)
 
     def is_busy(self) -> bool:
         """True if a policy begins no repair now: one runs or is to be taken up, or the last one has just ended.
@@ -113,44 +53,39 @@ class Repairs:
         repairs = self.all()
         if any(repair.ended_at is None for repair in repairs):
             return True
-        if not repairs or repairs[0].ended_at is None:
+        last = repairs[0] if repairs else None
+        if last is None or last.ended_at is None:
             return False
-        pause = _AFTER_FAILURE_SECONDS if repairs[0].error is not None else _AFTER_END_SECONDS
-        return now(self._rows.connection) - repairs[0].ended_at < pause
+        return self._rows.now() - last.ended_at < (_AFTER_END_SECONDS if last.error is None else _AFTER_FAILURE_SECONDS)
 
     def hours_left(self, hours_a_day: float | None) -> float | None:
         """Hours of so many that repairs have not worked within the last 24; None: no bound."""
         if hours_a_day is None:
             return None
-        since = now(self._rows.connection) - _DAY_SECONDS
+        since = self._rows.now() - _DAY_SECONDS
         return hours_a_day - sum(repair.seconds for repair in self.all() if repair.seen_at > since) / 3600
 
     def begin(self, asked_by: str, *, hours: float | None, stages: int) -> Repair | None:
         """Note a new repair, as this process's; None if one runs. An interrupted one ends."""
         if self.living() is not None:
             return None
-        while (old := self.interrupted()) is not None:
+        for old in self.all(_columns.ended_at.is_(None)):
             self.end(old.id, process=old.process, error=INTERRUPTED)
-        time, id = now(self._rows.connection), secrets.token_hex(8)
-        row = {
-            "id": id,
-            "asked_by": asked_by,
-            "hours": hours,
-            "host": this_machine(),
-            "process": os.getpid(),
-            "asked_at": time,
-            "seen_at": time,
-            "stages": stages,
-            "trained": 0,
-            "share": 0.0,
-            "seconds": 0.0,
-            "attempts": 1,
-        }
-        self._rows.insert(schema.repairs, [row])
-        for other in self.all()[_KEPT:]:
-            if other.seen_at < time - _KEPT_SECONDS:
-                self._rows.connection.execute(delete(schema.repairs).where(schema.repairs.c.id == other.id))
-        return self.find(id)
+        time = self._rows.now()
+        repair = Repair(
+            id=secrets.token_hex(8),
+            asked_by=asked_by,
+            hours=hours,
+            host=this_machine(),
+            process=os.getpid(),
+            asked_at=time,
+            seen_at=time,
+            stages=stages,
+        )
+        self._rows.add(repair)
+        old_ones = [(old.id,) for old in self.all()[_KEPT:] if old.seen_at < time - _KEPT_SECONDS]
+        self._rows.delete_all(schema.repairs, old_ones, _columns.id)
+        return repair
 
     def take_up(self, *, stages: int, hours_left: float | None = None) -> Repair | None:
         """Make an interrupted repair this process's; None if there is none, one runs, or it has to wait.
@@ -161,22 +96,17 @@ class Repairs:
             hours_left: that it may still work; None: as many as it was asked for.
         """
         repair = self.interrupted() if self.living() is None else None
-        if repair is None or now(self._rows.connection) - repair.seen_at < _WAIT_SECONDS * 2**repair.attempts:
+        if repair is None or self._rows.now() - repair.seen_at < _WAIT_SECONDS * 2**repair.attempts:
             return None
         if repair.attempts >= _MOST_ATTEMPTS:
             self.end(repair.id, process=repair.process, error=INTERRUPTED)
             return None
-        values: dict[str, Any] = {
-            "host": this_machine(),
-            "process": os.getpid(),
-            "stages": stages,
-            "trained": 0,
-            "share": 0.0,
-        }
+        hours = repair.hours
         if hours_left is not None:
             most = repair.seconds / 3600 + hours_left
-            values["hours"] = most if repair.hours is None else min(repair.hours, most)
-        self._change(repair.id, **values, attempts=repair.attempts + 1)
+            hours = most if hours is None else min(hours, most)
+        again = {"host": this_machine(), "process": os.getpid(), "hours": hours, "attempts": repair.attempts + 1}
+        self._change(repair.id, **again, stages=stages, trained=0, share=0.0)
         return self.find(repair.id)
 
     def hand_over(self, id: str, *, process: int, server: int) -> bool:
@@ -185,54 +115,43 @@ class Repairs:
         Both note it: the server at once, for the process may die early; the process, for the server may. False if the
         repair is neither's.
         """
-        repair = self.find(id)
-        if repair is None or repair.ended_at is not None or repair.host != this_machine():
-            return False
-        if repair.process not in (process, server):
-            return False
-        self._change(id, process=process)
-        return True
+        return self._change(
+            id, _columns.host == this_machine(), _columns.process.in_((process, server)), process=process
+        )
 
     def beat(self, id: str, *, process: int, trained: int, share: float, seconds: float) -> bool:
         """Note that a process, of this machine, works on a repair; False if it is not its own, or has ended."""
-        repair = self.find(id)
-        if repair is None or repair.ended_at is not None or (repair.host, repair.process) != (this_machine(), process):
-            return False
-        self._change(id, trained=trained, share=share, seconds=repair.seconds + seconds)
-        return True
+        worked = _columns.seconds + seconds
+        return self._change(id, *_of(process), trained=trained, share=share, seconds=worked)
 
     def is_silent(self, process: int) -> bool:
         """True if a process of this machine has not told of its repair for a while."""
-        since = now(self._rows.connection) - LEASE_SECONDS / 3
-        return any(
-            repair.ended_at is None and repair.seen_at < since
-            for repair in self.all()
-            if (repair.host, repair.process) == (this_machine(), process)
-        )
+        since = self._rows.now() - LEASE_SECONDS / 3
+        return any(repair.seen_at < since for repair in self.all(*_of(process), _columns.ended_at.is_(None)))
 
     def note_process(self, process: int, *, gone: bool) -> None:
         """Note that a process of this machine lives, or is gone, whatever process gets its number."""
-        table = schema.repairs
-        mine = table.c.host == this_machine(), table.c.process == process, table.c.ended_at.is_(None)
-        values = {"process": _NO_PROCESS} if gone else {"seen_at": now(self._rows.connection)}
-        self._rows.connection.execute(update(table).where(*mine).values(**values))
+        values = {"process": _NO_PROCESS} if gone else {"seen_at": self._rows.now()}
+        self._rows.amend(schema.repairs, *_of(process), _columns.ended_at.is_(None), **values)
 
     def end(self, id: str, *, process: int, error: str | None) -> None:
         """Note that a process, to which a repair belongs, has ended it."""
-        table = schema.repairs
-        time = now(self._rows.connection)
-        ended = update(table).where(table.c.id == id, table.c.process == process, table.c.ended_at.is_(None))
-        self._rows.connection.execute(ended.values(ended_at=time, seen_at=time, error=error))
+        self._change(id, _columns.process == process, ended_at=self._rows.now(), error=error)
 
-    def _change(self, id: str, **values: Any) -> None:
-        table = schema.repairs
-        change = update(table).where(table.c.id == id)
-        self._rows.connection.execute(change.values(seen_at=now(self._rows.connection), **values))
+    def _change(self, id: str, *conditions: Any, **values: Any) -> bool:
+        """Change a repair that has not ended; False if the conditions do not hold."""
+        mine = _columns.id == id, _columns.ended_at.is_(None), *conditions
+        return self._rows.amend(schema.repairs, *mine, seen_at=self._rows.now(), **values) == 1
 
     def _lives(self, repair: Repair) -> bool:
         """True if its process tells of itself; on this machine, if it also is there."""
-        if repair.ended_at is not None or repair.seen_at < now(self._rows.connection) - LEASE_SECONDS:
+        if repair.ended_at is not None or repair.seen_at < self._rows.now() - LEASE_SECONDS:
             return False
         if repair.host != this_machine():
             return True
         return repair.process != _NO_PROCESS and is_running(repair.process, seen_at=repair.seen_at)
+
+
+def _of(process: int) -> tuple[Any, Any]:
+    """The condition that a repair is that of a process of this machine."""
+    return _columns.host == this_machine(), _columns.process == process

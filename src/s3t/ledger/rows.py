@@ -11,25 +11,43 @@ The key is destroyed with the run's secret; without it nothing is checked.
 from __future__ import annotations
 
 import hmac
+import itertools
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
-from sqlalchemy import Column, Connection, Row, Table, bindparam, delete, insert, select, update
+from sqlalchemy import Column, Connection, Row, Table, bindparam, delete, func, insert, select, update
 from sqlalchemy.dialects import sqlite
 
+from s3t.core import Place, Stage
 from s3t.errors import IntegrityError
 from s3t.ledger import schema
-from s3t.ledger.statements import CHANGES, KEY_DESTROYED, chunks, select_in
+from s3t.ledger.schema import MAC, prefix_text, row_of, table_of, value_of
 
-if TYPE_CHECKING:
-    from sqlalchemy.dialects import postgresql
+CHANGES = "changes"
+"""Counter, raised whenever anything of a snapshot changes."""
+COMMITS = "commits"
+"""Counter, raised by every stage that comes into use."""
+REMOVALS = "removals"
+"""Counter, raised whenever stages go out of use, or their rows change in another way."""
+CONFIRMED = "confirmed"
+"""Counter, raised by transactions that have nothing else to write and must wait for the disk."""
+WALKED = "walked"
+"""Newest generation for which erasure went through every place."""
+KEY_DESTROYED = "key_destroyed_at"
+"""Time at which the run's secret was destroyed, in whole seconds since the epoch."""
+LOST_SESSIONS = "lost_sessions"
+"""Number of sessions that have counted as dead: their lease ran out, or their process was gone."""
 
-MAC = "mac"
+# SQLite takes 32,766 variables in a statement, PostgreSQL 65,535.
+_CHUNK = 10_000
 _MAC_BYTES = 16
-_NOTE = select(schema.notes).where(schema.notes.c.name == bindparam("name"))
+_NOTES = select(schema.notes)
 """Made once: every answer asks it."""
+T = TypeVar("T")
 
 
 class Rows:
@@ -43,6 +61,12 @@ class Rows:
         self.connection = connection
         self._key = key
 
+    def now(self) -> float:
+        """Seconds since the epoch; by the clock of the PostgreSQL server, if several hosts share one."""
+        if self.connection.dialect.name == "postgresql":
+            return float(self.connection.execute(select(func.extract("epoch", func.clock_timestamp()))).scalar_one())
+        return time.time()
+
     def read(self, table: Table, *conditions: Any) -> list[Row[Any]]:
         """Whole rows of a table."""
         return self.checked(table, self.connection.execute(select(table).where(*conditions)))
@@ -50,17 +74,24 @@ class Rows:
     def read_in(self, table: Table, column: Any, values: Collection[Any]) -> list[Row[Any]]:
         """Whole rows whose column is among any number of values; raises as `read`."""
         with _odd_values(table):
-            return self.checked(table, select_in(self.connection, select(table), column, values))
+            return self.checked(table, self.select_in(select(table), column, values))
 
-    def unchecked(self, table: Table) -> list[Row[Any]]:
-        """Every row of a table, damaged ones included; raises IntegrityError if they cannot be read."""
+    def values(self, kind: type[T], *conditions: Any) -> list[T]:
+        """Values of a class of `state.py`."""
+        table = table_of[kind]
         with _odd_values(table):
-            return list(self.connection.execute(select(table)))
+            return [value_of(kind, row) for row in self.read(table, *conditions)]
 
-    def unchecked_columns(self, *columns: Column[Any]) -> list[tuple[Any, ...]]:
-        """Values of some columns in every row, damaged ones included; raises as `unchecked`."""
-        with _odd_values(columns[0].table):
-            return [tuple(row) for row in self.connection.execute(select(*columns))]
+    def select_in(self, statement: Any, column: Any, values: Collection[Any]) -> list[Any]:
+        """Rows of a statement whose column is among any number of values."""
+        run = self.connection.execute
+        return [row for chunk in chunks(values) for row in run(statement.where(column.in_(chunk)))]
+
+    def unchecked(self, *columns: Column[Any] | Table) -> list[Row[Any]]:
+        """Every row, damaged ones included; raises IntegrityError if they cannot be read."""
+        first = columns[0]
+        with _odd_values(first if isinstance(first, Table) else first.table):
+            return list(self.connection.execute(select(*columns)))
 
     def checked(self, table: Table, rows: Iterable[Row[Any]]) -> list[Row[Any]]:
         """Rows that begin with all columns of a table; raises as `read`."""
@@ -75,53 +106,64 @@ class Rows:
         if self._key is None or MAC not in table.c:
             return []
         count = len(table.c) - 1  # the check is the last column
-        return [row for row in rows if row[count] != self.mac(table, tuple(row[:count]))]
+        return [row for row in rows if row[count] != self._mac(table, tuple(row[:count]))]
 
     def insert(self, table: Table, rows: Iterable[Mapping[str, Any]]) -> None:
         for chunk in chunks(self._sealed(table, rows)):
             self.connection.execute(insert(table), chunk)
 
+    def add(self, value: Any) -> None:
+        """Insert a value of a class of `state.py`."""
+        self.insert(table_of[type(value)], [row_of(value)])
+
     def upsert(self, table: Table, rows: Iterable[Mapping[str, Any]]) -> None:
         """Insert whole rows, or replace those with the same primary key."""
-        statement = self._upsertable(table)
+        if self.connection.dialect.name == "sqlite":
+            statement: Any = sqlite.insert(table)
+        else:
+            from sqlalchemy.dialects import postgresql  # here: most runs have SQLite
+
+            statement = postgresql.insert(table)
         keys = [column.name for column in table.primary_key]
         others = {column.name: statement.excluded[column.name] for column in table.c if column.name not in keys}
         statement = statement.on_conflict_do_update(index_elements=keys, set_=others)
         for chunk in chunks(self._sealed(table, rows)):
             self.connection.execute(statement, chunk)
 
-    def _upsertable(self, table: Table) -> sqlite.Insert | postgresql.Insert:
-        if self.connection.dialect.name == "sqlite":
-            return sqlite.insert(table)
-        from sqlalchemy.dialects import postgresql  # here: most runs have SQLite
-
-        return postgresql.insert(table)
-
     def change(self, table: Table, changes: Iterable[tuple[Row[Any], Mapping[str, Any]]]) -> int:
         """Change values of rows that were read whole, but not their primary keys; returns the number of rows."""
-        rows = self._sealed(table, [{**row._mapping, **values} for row, values in changes])
-        if not rows:
-            return 0
+        rows = self._sealed(table, ({**row._mapping, **values} for row, values in changes))
         keys = [column.name for column in table.primary_key]
-        others: dict[str, Any] = {name: bindparam(f"new_{name}") for name in rows[0] if name not in keys}
+        others: Any = {column.name: bindparam(f"new_{column.name}") for column in table.c if column.name not in keys}
         statement = update(table).where(*(table.c[name] == bindparam(f"at_{name}") for name in keys)).values(others)
-        named = [{f"{'at' if name in keys else 'new'}_{name}": row[name] for name in row} for row in rows]
+        named = ({f"{'at' if name in keys else 'new'}_{name}": row[name] for name in row} for row in rows)
         return sum(self.connection.execute(statement, chunk).rowcount for chunk in chunks(named))
 
-    def remove(self, table: Table, row: Row[Any]) -> None:
-        """Remove a row that was read whole."""
-        key = (table.c[column.name] == row._mapping[column.name] for column in table.primary_key)
-        self.connection.execute(delete(table).where(*key))
+    def amend(self, table: Table, *conditions: Any, **values: Any) -> int:
+        """Change the same values of some rows; returns their number."""
+        if MAC not in table.c:
+            return self.connection.execute(update(table).where(*conditions).values(**values)).rowcount
+        return self.change(table, [(row, values) for row in self.read(table, *conditions)])
+
+    def delete(self, table: Table, *conditions: Any) -> int:
+        """Remove rows; returns their number."""
+        return self.connection.execute(delete(table).where(*conditions)).rowcount
+
+    def delete_all(self, table: Table, keys: Iterable[tuple[Any, ...]], *columns: Column[Any]) -> None:
+        """Remove the rows whose columns have any of some combinations of values."""
+        statement = delete(table).where(*(column == bindparam(f"at_{column.name}") for column in columns))
+        names = [f"at_{column.name}" for column in columns]
+        for chunk in chunks(dict(zip(names, key, strict=True)) for key in keys):
+            self.connection.execute(statement, chunk)
 
     def note(self, name: str) -> int:
         """A named number of the ledger; 0 before it was first written."""
-        rows = self.checked(schema.notes, self.connection.execute(_NOTE, {"name": name}))
-        return int(rows[0].value) if rows else 0
+        return self._notes.get(name, 0)
 
-    def notes(self, *names: str) -> tuple[int, ...]:
-        """Some named numbers; each 0 before it was first written."""
-        values = {row.name: int(row.value) for row in self.read_in(schema.notes, schema.notes.c.name, names)}
-        return tuple(values.get(name, 0) for name in names)
+    @cached_property
+    def _notes(self) -> dict[str, int]:
+        """Every named number, read once in a transaction."""
+        return {row.name: int(row.value) for row in self.checked(schema.notes, self.connection.execute(_NOTES))}
 
     def raise_note(self, name: str) -> None:
         """Add 1 to a named number."""
@@ -130,6 +172,7 @@ class Rows:
     def write_note(self, name: str, *, to: int) -> None:
         """Write a named number."""
         self.upsert(schema.notes, [{"name": name, "value": to}])
+        self._notes[name] = to
 
     def note_change(self) -> None:
         """Tell all readers that earlier snapshots are outdated."""
@@ -144,15 +187,15 @@ class Rows:
             raise damaged(table, 1)
         return int(rows[0].generation)
 
-    def _sealed(self, table: Table, rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    def _sealed(self, table: Table, rows: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
         names = [column.name for column in table.c if column.name != MAC]
-        whole = [{name: row.get(name) for name in names} for row in rows]
-        if MAC in table.c:
-            for row in whole:
-                row[MAC] = None if self._key is None else self.mac(table, tuple(row.values()))
-        return whole
+        for row in rows:
+            whole = {name: row.get(name) for name in names}
+            if MAC in table.c:
+                whole[MAC] = None if self._key is None else self._mac(table, tuple(whole.values()))
+            yield whole
 
-    def mac(self, table: Table, values: tuple[Any, ...]) -> bytes:
+    def _mac(self, table: Table, values: tuple[Any, ...]) -> bytes:
         """The check of a row's values, in the order of the table's columns."""
         # ascii() of numbers, bytes, texts and None is the same on every machine, and of no two rows the same.
         content = f"{table.name}{values!a}".encode()
@@ -169,7 +212,7 @@ CHECKED = tuple(table for table in schema.metadata.sorted_tables if MAC in table
 
 
 @contextmanager
-def _odd_values(table: Table) -> Iterator[None]:
+def _odd_values(table: Any) -> Iterator[None]:
     """Turn errors of the database's driver into damage: a flipped bit may give a value another type."""
     try:
         yield
@@ -185,3 +228,20 @@ def damaged(table: Table, rows: int) -> IntegrityError:
         "by it. Run `s3t reconcile RUN`, which mends what the slices and the memory of "
         "deletions tell, and says what has to come from a backup"
     )
+
+
+def at(table: Table, place: Place) -> tuple[Any, Any]:
+    """The condition that a row is a slice's."""
+    return table.c.shard == place.shard, table.c.slice == place.slice
+
+
+def of_stage(table: Table, stage: Stage) -> tuple[Any, Any]:
+    """The condition that a row is a stage's."""
+    return table.c.shard == stage.shard, table.c.prefix == prefix_text(stage)
+
+
+def chunks(rows: Iterable[T]) -> Iterator[list[T]]:
+    """Rows in chunks that fit into a statement."""
+    each = iter(rows)
+    while chunk := list(itertools.islice(each, _CHUNK)):
+        yield chunk

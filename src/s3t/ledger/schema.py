@@ -1,6 +1,15 @@
-"""The ledger's tables."""
+"""The ledger's tables, and how values of `state.py` are their rows.
+
+The last column of a table that decides anything is the row's check (`rows.py`). Times are seconds since the epoch.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import is_dataclass
+from pathlib import Path
+from types import NoneType
+from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from sqlalchemy import (
     BigInteger,
@@ -13,21 +22,115 @@ from sqlalchemy import (
     MetaData,
     String,
     Table,
+    UniqueConstraint,
 )
+from sqlalchemy.schema import SchemaItem
+
+from s3t.core import Place, Stage
+from s3t.ledger.state import Clone, DepthChange, ExportRow, Held, RecordRow, Repair, Token
+
+MAC = "mac"
+_PROTOTYPES = "prototypes:"
+T = TypeVar("T")
+
+
+def prefix_text(stage: Stage) -> str:
+    """A stage's prefix as it is stored: `2,0,1`; that of prototypes `prototypes:2`."""
+    text = ",".join(map(str, stage.prefix))
+    return text if stage.kind == "model" else f"{_PROTOTYPES}{text}"
+
+
+def stage_at(shard: int, prefix: str) -> Stage:
+    """The stage of a row."""
+    text = prefix.removeprefix(_PROTOTYPES)
+    return Stage(shard, tuple(map(int, text.split(","))), "model" if text == prefix else "prototypes")
+
+
+class _Field(NamedTuple):
+    """A field of a value, and its columns in a row."""
+
+    name: str
+    columns: dict[str, Any]
+    to_row: Callable[[Any], tuple[Any, ...]] = lambda value: (value,)
+    of_row: Callable[..., Any] = lambda value: value
+
+
+_fields: dict[type, tuple[_Field, ...]] = {}
+
+
+def _field(name: str, hint: Any) -> _Field:
+    """The field of a name and an annotation; null is null in the row."""
+    (kind,) = {*get_args(hint)} - {NoneType} if NoneType in get_args(hint) else {get_origin(hint) or hint}
+    match kind.__name__:
+        case "Place":
+            return _Field(name, {"shard": Integer, "slice": Integer}, tuple, Place)
+        case "Stage":
+            columns = {"shard": Integer, "prefix": String}
+            return _Field(name, columns, lambda stage: (stage.shard, prefix_text(stage)), stage_at)
+        case "tuple":
+            return _Field(name, {name: String}, lambda texts: (",".join(texts),), lambda text: tuple(text.split(",")))
+        case "Path":
+            return _Field(name, {name: String}, lambda path: (str(path),), Path)
+        case "bool":
+            return _Field(
+                name,
+                {name: Integer},
+                lambda value: (None if value is None else int(value),),
+                lambda number: None if number is None else bool(number),
+            )
+    return _Field(name, {name: {int: Integer, float: Float, str: String, bytes: LargeBinary}[kind]})
+
+
+def row_of(value: Any) -> dict[str, Any]:
+    """The row of a value, without a check; JSON-compatible if the value has no bytes."""
+    row: dict[str, Any] = {}
+    for field in _fields[type(value)]:
+        row.update(zip(field.columns, field.to_row(getattr(value, field.name)), strict=True))
+    return row
+
+
+def value_of(kind: type[T], row: Any) -> T:
+    """The value of a row."""
+    return kind(
+        **{field.name: field.of_row(*(getattr(row, column) for column in field.columns)) for field in _fields[kind]}
+    )
+
 
 metadata = MetaData()
+table_of: dict[type, Table] = {}
+"""Tables whose rows are values of a class."""
+of_one_run: list[Table] = []
+"""Tables of what is one run's alone: a copy of its ledger has no row of them."""
 
 
-def _mac() -> Column[bytes]:
-    """The last column: the row's check (`rows.py`); null if it was written after the run's secret was destroyed."""
-    return Column("mac", LargeBinary(16))
+def _table(name: str, *parts: SchemaItem, checked: bool = True, copied: bool = True) -> Table:
+    check = [Column(MAC, LargeBinary(16))] if checked else []  # null if it was written after the secret was destroyed
+    table = Table(name, metadata, *parts, *check)
+    if not copied:
+        of_one_run.append(table)
+    return table
 
 
-generations = Table(
+def _table_of(
+    kind: type, name: str, *parts: SchemaItem, key: tuple[str, ...], checked: bool = True, copied: bool = True
+) -> Table:
+    """A table of values of a class; its columns are in the order of the class's fields."""
+    hints = get_type_hints(kind)
+    names = kind.__dataclass_fields__ if is_dataclass(kind) else kind.model_fields  # type: ignore[attr-defined]
+    _fields[kind] = tuple(_field(name, hints[name]) for name in names)
+    columns = [
+        Column(column, type, primary_key=column in key, nullable=NoneType in get_args(hints[field.name]))
+        for field in _fields[kind]
+        for column, type in field.columns.items()
+    ]
+    table_of[kind] = _table(name, *columns, *parts, checked=checked, copied=copied)
+    return table_of[kind]
+
+
+generations = _table(
     "generations",
-    metadata,
     Column("generation", Integer, primary_key=True),
-    Column("received_at", Float, nullable=False),  # times are seconds since the epoch, UTC
+    Column("received_at", Float, nullable=False),
     Column("accepted_at", Float),  # null until a later transaction notes that this one is durable
     Column("effective_at", Float),  # null until no answer is on its way that uses the records
     Column("erased_at", Float),  # null until no byte of the records is left
@@ -35,97 +138,78 @@ generations = Table(
     # Random: two deletions with one number, in a run and in a copy, are told apart.
     Column("mark", String(16), nullable=False),
     Column("request", LargeBinary(32)),  # the keyed hash of its idempotency key, if it had one
-    _mac(),
     Index("generations_by_request", "request"),
     Index("generations_by_erasure", "erased_at"),
 )
 """Accepted deletions; generation 0 is written at `init`."""
 
-requests = Table(
+requests = _table(
     "requests",
-    metadata,
     Column("key", LargeBinary(32), primary_key=True),
     Column("content", LargeBinary(32), nullable=False),  # keyed hash of all requested names
     Column("names", Integer, nullable=False),  # accepted so far, in the order of their tokens
     Column("deleted", Integer, nullable=False),  # records deleted by those names
-    _mac(),
 )
 """Requests with an idempotency key; a second request with the same key repeats nothing."""
 
-slices = Table(
+slices = _table(
     "slices",
-    metadata,
     Column("shard", Integer, primary_key=True),
     Column("slice", Integer, primary_key=True),
     Column("records", Integer, nullable=False),
     Column("digest", String(64), nullable=False),  # of its current version
-    _mac(),
 )
 """Slices, and how many records each holds."""
 
-records = Table(
+records = _table_of(
+    RecordRow,
     "records",
-    metadata,
-    Column("token", LargeBinary(32), primary_key=True),
-    Column("subject", LargeBinary(32)),
-    Column("shard", Integer, nullable=False),
-    Column("slice", Integer, nullable=False),
-    Column("copies", Integer, nullable=False),
-    _mac(),
     ForeignKeyConstraint(["shard", "slice"], ["slices.shard", "slices.slice"]),
     Index("records_by_subject", "subject"),
+    key=("token",),
 )
 """Present records and their slices, by token."""
 
-deleted = Table(
+deleted = _table(
     "deleted",
-    metadata,
     Column("token", LargeBinary(32), primary_key=True),
     Column("generation", Integer, nullable=False),
-    _mac(),
     Index("deleted_by_generation", "generation"),
 )
 """Tokens of deleted records, and of subjects without a record left; a second request is answered from them."""
 
-erasing_records = Table(
+erasing_records = _table(
     "erasing_records",
-    metadata,
     Column("token", LargeBinary(32), primary_key=True),
     Column("shard", Integer, nullable=False),
     Column("slice", Integer, nullable=False),
     Column("generation", Integer, nullable=False),
-    _mac(),
     Index("erasing_records_by_slice", "shard", "slice"),
 )
 """Deleted records that are still in the current version of their slice."""
 
-condemned = Table(
+condemned = _table(
     "condemned",
-    metadata,
     Column("shard", Integer, primary_key=True),
     Column("name", String(64), primary_key=True),  # an artifact's key, or the digest of a slice's version
     Column("slice", Integer),  # null for an artifact
     Column("generation", Integer, nullable=False),  # of the deletion that condemned it; 0 if none did
-    _mac(),
 )
 """Queue of artifacts and versions of slices to be erased from the store.
 
 Artifacts are tainted, or were announced and never committed. Versions are superseded, or put and not current yet."""
 
-stages = Table(
+stages = _table(
     "stages",
-    metadata,
     Column("shard", Integer, primary_key=True),
     Column("prefix", String, primary_key=True),  # slice numbers, comma-separated
     Column("key", String(64), nullable=False),
     Column("manifest", String(64), nullable=False),  # SHA-256 of the manifest
-    _mac(),
 )
 """Committed, untainted stages."""
 
-durations = Table(
+durations = _table(
     "durations",
-    metadata,
     Column("shard", Integer, primary_key=True),
     Column("prefix", String, primary_key=True),
     Column("seconds", Float, nullable=False),
@@ -133,161 +217,83 @@ durations = Table(
     ForeignKeyConstraint(
         ["shard", "prefix"], ["stages.shard", "stages.prefix"], onupdate="CASCADE", ondelete="CASCADE"
     ),
+    checked=False,
 )
 """Seconds of training of committed stages, for forecasts. Nothing is decided by them, so they have no check."""
 
-sessions = Table(
+sessions = _table(
     "sessions",
-    metadata,
     Column("session", String(32), primary_key=True),
     Column("host", String, nullable=False),
     Column("process", Integer, nullable=False),
     Column("generation", Integer, nullable=False),  # it uses nothing older
     Column("seen_at", Float, nullable=False),
-    Column("answers", Integer),  # none of its answers that is older leaves any more; null: as `generation`
+    Column("answers", Integer, nullable=False),  # none of its answers that is older leaves any more
+    checked=False,
+    copied=False,
 )
 """Open runs that predict or train, in any process on any host; deletions wait for them."""
 
-claims = Table(
+claims = _table(
     "claims",
-    metadata,
     Column("shard", Integer, primary_key=True),
     Column("prefix", String, primary_key=True),
     Column("session", String(32), nullable=False),
     Column("key", String(64)),  # of the artifact that the session puts; null before it is announced
+    checked=False,
+    copied=False,
 )
 """Stages that a session is training."""
 
-clones = Table(
-    "clones",
-    metadata,
-    Column("path", String, primary_key=True),
-    Column("host", String, nullable=False),
-    _mac(),
-)
+clones = _table_of(Clone, "clones", key=("path",))
 """Clones that are being made, whose folders hold records."""
 
-exports = Table(
-    "exports",
-    metadata,
-    Column("mark", String, primary_key=True),  # random, with the machine and the process that announced it
-    Column("name", String, nullable=False),  # by its content; "" until that is written
-    Column("host", String, nullable=False),
-    Column("output", String, nullable=False),  # folder in which its own folder lies
-    Column("shard", Integer, nullable=False),
-    Column("prefix", String, nullable=False),  # slice numbers, comma-separated
-    Column("keys", String, nullable=False),  # of every stage of the chain, comma-separated
-    Column("digests", String, nullable=False),  # of the prefix's slices, comma-separated
-    Column("files", String, nullable=False),  # JSON: name, size and SHA-256 of each
-    Column("announced_at", Float, nullable=False),
-    Column("made_at", Float),  # null until its stages were found alive after it was written
-    Column("withdrawn_at", Float),  # null until no copy of it is left, as the operator or a command says
-    _mac(),
-    Index("exports_by_name", "name"),
-)
+exports = _table_of(ExportRow, "exports", Index("exports_by_name", "name"), key=("mark",), copied=False)
 """Copies of chains for other programs, from before the first byte is written. Rows stay when they are withdrawn."""
 
-withdrawals = Table(
+withdrawals = _table(
     "withdrawals",
-    metadata,
     Column("mark", String, primary_key=True),
     Column("generation", Integer, primary_key=True),
-    _mac(),
+    copied=False,
 )
 """Exports with a record of a deletion in them. The deletion is not erased before they are withdrawn."""
 
-tokens = Table(
-    "tokens",
-    metadata,
-    Column("name", String, primary_key=True),
-    Column("digest", LargeBinary(32), nullable=False, unique=True),  # SHA-256 of the token, which is random
-    Column("scopes", String, nullable=False),  # comma-separated
-    Column("per_minute", Integer),  # requests; null: any number
-    Column("created_at", Float, nullable=False),
-    Column("expires_at", Float),  # null: never
-    Column("revoked_at", Float),  # null until it is
-    _mac(),
-)
+tokens = _table_of(Token, "tokens", UniqueConstraint("digest"), key=("name",), copied=False)
 """Bearer tokens of callers of a run's servers, and what each may do."""
 
-repairs = Table(
-    "repairs",
-    metadata,
-    Column("id", String(16), primary_key=True),  # random
-    Column("asked_by", String, nullable=False),  # name of a token; "policy": nobody asked
-    Column("hours", Float),  # begins no stage after so many; null: no bound
-    Column("host", String, nullable=False),
-    Column("process", Integer, nullable=False),  # the server's, then the repair's own
-    Column("asked_at", Float, nullable=False),
-    Column("seen_at", Float, nullable=False),
-    Column("ended_at", Float),  # null until it has ended by itself
-    Column("stages", Integer, nullable=False),  # to train
-    Column("trained", Integer, nullable=False),  # of them
-    Column("share", Float, nullable=False),  # of the work that is done, 0 to 1
-    Column("seconds", Float, nullable=False),  # of work, in all its processes
-    Column("attempts", Integer, nullable=False),  # processes that worked on it
-    Column("error", String),  # kind of error that ended it
-)
+repairs = _table_of(Repair, "repairs", key=("id",), checked=False, copied=False)
 """Repairs by servers, for those who look on. Nothing is decided by them but who repairs, so they have no check."""
 
-held = Table(
-    "held",
-    metadata,
-    Column("id", String(16), primary_key=True),  # random
-    Column("asked_by", String, nullable=False),  # name of a token
-    Column("asked_at", Float, nullable=False),
-    Column("why", String, nullable=False),  # numbers of records and of a shard
-    Column("names", Integer, nullable=False),
-    Column("records", Integer, nullable=False),  # that it would have taken then
-    Column("request", LargeBinary(32)),  # as in `generations`
-    Column("content", LargeBinary(32), nullable=False),  # as in `requests`
-    Column("decided_at", Float),  # null until somebody does
-    Column("decided_by", String),
-    Column("approved", Integer),  # 1 or 0
-    Column("reason", String),  # of a refusal, in the words of who refused
-    Column("done_at", Float),  # null until the deletion was accepted, or found to take nothing
-    Column("generation", Integer),  # null if it took nothing
-    _mac(),
-)
+held = _table_of(Held, "held", key=("id",), copied=False)
 """Requests for deletion that wait, or waited, until an operator approves or refuses them."""
 
-held_names = Table(
+held_names = _table(
     "held_names",
-    metadata,
     Column("held", String(16), primary_key=True),
     Column("token", LargeBinary(32), primary_key=True),
     Column("is_subject", Integer, primary_key=True),
-    _mac(),
+    copied=False,
 )
 """Names of held requests, until they are carried out or refused."""
 
-admitted = Table(
+admitted = _table(
     "admitted",
-    metadata,
     Column("mark", String(16), primary_key=True),  # random, of the request
     Column("shard", Integer, primary_key=True),
     Column("asked_by", String, nullable=False),
     Column("asked_at", Float, nullable=False),
     Column("records", Integer, nullable=False),
-    _mac(),
+    copied=False,
 )
 """Records that requests to servers took from each shard within the last hour: what rates are computed from."""
 
-depths = Table(
-    "depths",
-    metadata,
-    Column("changed_at", Float, primary_key=True),
-    Column("shard", Integer, primary_key=True),
-    Column("depth_before", Integer, nullable=False),  # slices
-    Column("depth", Integer, nullable=False),
-)
+depths = _table_of(DepthChange, "depths", key=("changed_at", "shard"), checked=False)
 """Changes of shards' depths, for pictures; the newest of them. Nothing is decided by them, so they have no check."""
 
-notes = Table(
+notes = _table(
     "notes",
-    metadata,
     Column("name", String, primary_key=True),
     Column("value", BigInteger, nullable=False),
-    _mac(),
 )
-"""Numbers by name (`statements.py`)."""
+"""Numbers by name (`rows.py`)."""

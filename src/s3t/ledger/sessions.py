@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
-import secrets
 from collections.abc import Collection
-from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import ColumnElement, func, select
 
 from s3t.core import Stage
 from s3t.ledger import schema
 from s3t.ledger.condemning import condemn
-from s3t.ledger.rows import Rows
-from s3t.ledger.statements import LOST_SESSIONS, now, of_stage, prefix_text, stage_at
+from s3t.ledger.rows import LOST_SESSIONS, Rows, of_stage
+from s3t.ledger.schema import prefix_text, stage_at
+from s3t.ledger.state import Session
 from s3t.processes import is_running, this_machine
 
 LEASE_SECONDS = 30.0
@@ -27,25 +26,13 @@ NO_ANSWERS = 2**31 - 1
 LOG = logging.getLogger("s3t.sessions")
 """Leases that are lost, at level INFO: servers show it, commands do not."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class Session:
-    """An open run that predicts or trains."""
-
-    name: str = field(default_factory=lambda: secrets.token_hex(16))
-    host: str = field(default_factory=this_machine)
-    process: int = field(default_factory=os.getpid)
-
-
-_ANSWERS = func.coalesce(schema.sessions.c.answers, schema.sessions.c.generation)
-
-_living: set[str] = set()
+_open_here: set[str] = set()
 """Sessions of this process that have not ended, whether or not the ledger has their end."""
 
 
 def note_ended(session: Session) -> None:
     """Note that a session of this process has ended."""
-    _living.discard(session.name)
+    _open_here.discard(session.name)
 
 
 class Sessions:
@@ -53,7 +40,6 @@ class Sessions:
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
-        self._run = rows.connection.execute
 
     def enter(self, session: Session, *, generation: int, answers: int | None = None) -> None:
         """Note that a session lives.
@@ -66,34 +52,33 @@ class Sessions:
             "host": session.host,
             "process": session.process,
             "generation": generation,
-            "seen_at": now(self._rows.connection),
-            "answers": answers,
+            "seen_at": self._rows.now(),
+            "answers": generation if answers is None else answers,
         }
         self._rows.upsert(schema.sessions, [row])
         if session.process == os.getpid():
-            _living.add(session.name)
+            _open_here.add(session.name)
 
     def beat(self, session: Session) -> bool:
         """Note that a session lives; False if it counted as dead meanwhile."""
         table = schema.sessions
-        beat = update(table).where(table.c.session == session.name).values(seen_at=now(self._rows.connection))
-        return self._run(beat).rowcount == 1
+        return self._rows.amend(table, table.c.session == session.name, seen_at=self._rows.now()) == 1
 
     def end(self, names: Collection[str]) -> None:
         """Remove sessions and their claims."""
         self._drop_claims(schema.claims.c.session.in_(list(names)))
-        self._run(delete(schema.sessions).where(schema.sessions.c.session.in_(list(names))))
+        self._rows.delete(schema.sessions, schema.sessions.c.session.in_(list(names)))
 
     def end_dead(self) -> None:
         """Remove sessions whose process is gone, and sessions of other machines without a heartbeat for a lease."""
-        dead = [row for row in self._run(select(schema.sessions)).all() if self._is_dead(row)]
+        dead = self._sessions(living=False)
         if not dead:
             return
         self.end([row.session for row in dead])
         here = this_machine(), os.getpid()
         lost = [row for row in dead if (row.host, row.process) != here]  # those of this process have ended in order
         if lost:
-            self._rows.write_note(LOST_SESSIONS, to=self._rows.note(LOST_SESSIONS) + len(lost))
+            self._rows.write_note(LOST_SESSIONS, to=self.lost() + len(lost))
         for row in lost:
             LOG.info(
                 "lease lost: process %s of %s counts as dead; deletions wait for it no more", row.process, row.host
@@ -105,50 +90,45 @@ class Sessions:
 
     def silences(self) -> list[float]:
         """Seconds since the last heartbeat of each living session."""
-        time = now(self._rows.connection)
-        return [time - row.seen_at for row in self._run(select(schema.sessions)).all() if not self._is_dead(row)]
+        time = self._rows.now()
+        return [time - row.seen_at for row in self._sessions()]
 
     def count_behind(self, generation: int, *, answering: bool = False) -> int:
         """Number of living sessions that may still use, or even answer with, something older than a generation."""
-        return len(self._behind(generation, _ANSWERS if answering else schema.sessions.c.generation))
+        column = schema.sessions.c.answers if answering else schema.sessions.c.generation
+        return len(self._sessions(column < generation))
 
     def waited_for(self, generation: int) -> list[str]:
         """Why a deletion is not effective, or not erased: in words, each living session that is behind it."""
-        answering = {row.session for row in self._behind(generation, _ANSWERS)}
-        time = now(self._rows.connection)
+        time = self._rows.now()
         return [
             f"process {row.process} of {row.host}, which "
-            f"{'may have an answer on its way' if row.session in answering else 'has not let go of what it used'} "
+            f"{'may have an answer on its way' if row.answers < generation else 'has not let go of what it used'} "
             f"and was heard of {max(0.0, time - row.seen_at):.0f} seconds ago: it ends this when it goes on; if it "
             "hangs, end it"
-            for row in self._behind(generation, schema.sessions.c.generation)
+            for row in self._sessions(schema.sessions.c.generation < generation)
         ]
-
-    def _behind(self, generation: int, oldest: Any) -> list[Any]:
-        rows = self._run(select(schema.sessions).where(generation > oldest)).all()
-        return [row for row in rows if not self._is_dead(row)]
 
     def oldest(self) -> tuple[int, int]:
         """Oldest generations that a session may still answer with, and that one may still use; `NO_ANSWERS` if none."""
-        oldest = select(func.min(_ANSWERS), func.min(schema.sessions.c.generation))
-        answers, uses = self._run(oldest).one()
+        table = schema.sessions
+        oldest = select(func.min(table.c.answers), func.min(table.c.generation))
+        answers, uses = self._rows.connection.execute(oldest).one()
         return NO_ANSWERS if answers is None else answers, NO_ANSWERS if uses is None else uses
 
-    def _is_dead(self, row: Any) -> bool:
-        """True if a session is gone without a notice. On this machine its process tells, also if it sleeps."""
-        if row.host != this_machine():
-            return bool(row.seen_at < now(self._rows.connection) - LEASE_SECONDS)
-        if row.process == os.getpid():
-            return row.session not in _living
-        return not is_running(row.process, seen_at=row.seen_at)
+    def _sessions(self, *conditions: ColumnElement[bool], living: bool = True) -> list[Any]:
+        """Rows of the sessions that live, or of those that are gone without a notice."""
+        rows = self._rows.read(schema.sessions, *conditions)
+        expired = self._rows.now() - LEASE_SECONDS if rows else 0.0
+        return [row for row in rows if _is_alive(row, expired) is living]
 
     def claims(self) -> dict[Stage, str]:
         """Stages that are being trained, and the name of the session of each."""
-        return {stage_at(row.shard, row.prefix): row.session for row in self._run(select(schema.claims))}
+        return {stage_at(row.shard, row.prefix): row.session for row in self._rows.read(schema.claims)}
 
     def in_training(self) -> set[Stage]:
         """Stages that living sessions are training."""
-        living = {row.session for row in self._run(select(schema.sessions)) if not self._is_dead(row)}
+        living = {row.session for row in self._sessions()}
         return {stage for stage, session in self.claims().items() if session in living}
 
     def claim(self, stage: Stage, session: Session, *, again: bool = False) -> bool:
@@ -161,7 +141,7 @@ class Sessions:
         table = schema.claims
         # A session that slept until it was removed may still claim; that counts once it is entered again.
         living = select(table.c.session).join(schema.sessions, schema.sessions.c.session == table.c.session)
-        holder = self._run(living.where(*of_stage(table, stage))).scalar_one_or_none()
+        holder = self._rows.connection.execute(living.where(*of_stage(table, stage))).scalar_one_or_none()
         if holder is not None and not (again and holder == session.name):
             return False
         self._rows.upsert(table, [{"shard": stage.shard, "prefix": prefix_text(stage), "session": session.name}])
@@ -172,17 +152,16 @@ class Sessions:
 
         If it never commits the stage, the end of the claim condemns the artifact.
         """
-        return self._run(update(schema.claims).where(*_claim_of(stage, session)).values(key=key)).rowcount == 1
+        return self._rows.amend(schema.claims, *_claim_of(stage, session), key=key) == 1
 
     def announced(self) -> set[tuple[int, str]]:
         """Artifacts, (shard, key), that living sessions are putting."""
         table = schema.claims
-        return {(row.shard, row.key) for row in self._run(select(table).where(table.c.key.is_not(None)))}
+        return {(row.shard, row.key) for row in self._rows.read(table, table.c.key.is_not(None))}
 
     def has_announced(self, stage: Stage, key: str, session: Session) -> bool:
         """True if a session has a claim on a stage, and has announced that key."""
-        announced = select(schema.claims.c.key).where(*_claim_of(stage, session))
-        return self._run(announced).scalar_one_or_none() == key
+        return bool(self._rows.read(schema.claims, *_claim_of(stage, session), schema.claims.c.key == key))
 
     def release(self, stage: Stage, session: Session) -> bool:
         """Give a claim back; False if the session had lost it."""
@@ -197,8 +176,8 @@ class Sessions:
     def _drop_claims(self, *conditions: Any) -> int:
         """Remove claims, and condemn artifacts that were announced and not committed; returns the number of claims."""
         table, stages = schema.claims, schema.stages
-        rows = self._run(select(table).where(*conditions)).all()
-        self._run(delete(table).where(*conditions))
+        rows = self._rows.read(table, *conditions)
+        self._rows.delete(table, *conditions)
         announced = [row for row in rows if row.key is not None]
         put = {(row.shard, row.key) for row in announced}
         kept = {
@@ -208,6 +187,19 @@ class Sessions:
         }
         condemn(self._rows, artifacts=put - kept)
         return len(rows)
+
+
+def _is_alive(row: Any, expired: float) -> bool:
+    """True if a session is not gone without a notice. On this machine its process tells, also if it sleeps.
+
+    Args:
+        expired: time since which a session of another machine has to have been heard of.
+    """
+    if row.host != this_machine():
+        return bool(row.seen_at >= expired)
+    if row.process == os.getpid():
+        return row.session in _open_here
+    return is_running(row.process, seen_at=row.seen_at)
 
 
 def _claim_of(stage: Stage, session: Session) -> tuple[Any, ...]:

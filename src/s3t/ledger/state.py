@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, PlainSerializer, computed_field
 
 from s3t.core import Growth, Inventory, Order, Place, Stage
+from s3t.processes import this_machine
+from s3t.results.base import Result, Time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,32 +43,16 @@ class SliceState:
 class LiveStages:
     """Stages that are committed and not tainted."""
 
-    keys: Mapping[Stage, str]
-    """Keys of their artifacts."""
-    manifests: Mapping[Stage, str]
-    """SHA-256 of their manifests."""
+    artifacts: Mapping[Stage, tuple[str, str]]
+    """Key of each one's artifact, and SHA-256 of its manifest."""
     commits: int
     """Counter of stages that came into use."""
     removals: int
     """Counter of times at which stages went out of use. With both counters equal, the stages are."""
 
-    def with_stage(self, stage: Stage, *, key: str, manifest: str) -> LiveStages:
-        """After one more stage came into use."""
-        return replace(
-            self,
-            keys={**self.keys, stage: key},
-            manifests={**self.manifests, stage: manifest},
-            commits=self.commits + 1,
-        )
-
-    def without(self, stages: Collection[Stage]) -> LiveStages:
-        """After stages went out of use."""
-        return replace(
-            self,
-            keys={stage: key for stage, key in self.keys.items() if stage not in stages},
-            manifests={stage: digest for stage, digest in self.manifests.items() if stage not in stages},
-            removals=self.removals + 1,
-        )
+    @cached_property
+    def keys(self) -> Mapping[Stage, str]:
+        return {stage: key for stage, (key, _) in self.artifacts.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +83,7 @@ class Snapshot:
     @property
     def manifests(self) -> Mapping[Stage, str]:
         """SHA-256 of their manifests."""
-        return self.live.manifests
+        return {stage: digest for stage, (_, digest) in self.live.artifacts.items()}
 
     @property
     def trained(self) -> bool:
@@ -143,6 +134,34 @@ class Snapshot:
         acceptance and that version the slice is pending.
         """
         return all(self.slices[place] == state and not state.pending for place, state in seen.items())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Session:
+    """An open run that predicts or trains."""
+
+    name: str = field(default_factory=lambda: secrets.token_hex(16))
+    host: str = field(default_factory=this_machine)
+    process: int = field(default_factory=os.getpid)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """A stage that a session has trained, and what it was trained on."""
+
+    stage: Stage
+    """The session has claimed it."""
+    key: str
+    """Key of its artifact."""
+    manifest: str
+    """SHA-256 of its manifest."""
+    session: Session
+    seen: Mapping[Place, SliceState]
+    """Every slice of its prefix, as it was before training began."""
+    parents: Mapping[Stage, str]
+    """The stages before it, and their keys."""
+    seconds: float
+    """Duration of its training."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,3 +276,126 @@ class Rates:
     """Records that this caller asked for."""
     by_shard: Mapping[int, int]
     """Records of each shard, of all callers."""
+
+
+class Token(Result):
+    """A bearer token, without the secret itself."""
+
+    name: str
+    """Name of the holder, in logs and in `s3t token list`."""
+    digest: bytes = Field(repr=False, exclude=True)
+    """SHA-256 of the token. The token has 256 random bits, so nobody guesses it from that."""
+    scopes: tuple[str, ...]
+    """Scopes of the holder."""
+    per_minute: int | None
+    """Requests in a minute; null: any number."""
+    created_at: Time
+    expires_at: Time | None
+    """Null: never."""
+    revoked_at: Time | None
+
+    def refusal(self, time: float) -> str | None:
+        """Reason for which it is not accepted at a time; None if it is.
+
+        >>> token = Token(name="a", digest=b"", scopes=(), per_minute=None, created_at=0, expires_at=9, revoked_at=None)
+        >>> token.refusal(8.5), token.refusal(9.0)
+        (None, 'the token has expired')
+        """
+        if self.revoked_at is not None:
+            return "the token was revoked"
+        return "the token has expired" if self.expires_at is not None and time >= self.expires_at else None
+
+
+class Held(Result):
+    """A request for deletion that an operator has to approve, or had to."""
+
+    id: str
+    asked_by: str
+    """Name of the caller's token."""
+    asked_at: Time
+    why: str
+    """Reason for which it is held, in words; without names of records."""
+    names: int
+    """Records and subjects that were named."""
+    records: int
+    """Records that it would have taken when it was asked."""
+    request: bytes | None = Field(repr=False, exclude=True)
+    """Keyed hash of its idempotency key."""
+    content: bytes = Field(repr=False, exclude=True)
+    """Keyed hash of its names."""
+    decided_at: Time | None = None
+    """Null: it waits."""
+    decided_by: str | None = None
+    approved: bool | None = Field(default=None, exclude=True)
+    reason: str | None = None
+    """Reason for its refusal, in the operator's words."""
+    done_at: Time | None = None
+    """Time at which the deletion was accepted, or found to take nothing; null before, and if it was refused."""
+    generation: int | None = Field(default=None, exclude=True)
+    """The deletion's number; null before, and if it took nothing."""
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def deletion(self) -> int | None:
+        return self.generation
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def state(self) -> Literal["held", "approved", "refused", "done"]:
+        """Held; refused; approved, and not carried out yet; or done."""
+        if self.decided_at is None:
+            return "held"
+        if not self.approved:
+            return "refused"
+        return "approved" if self.done_at is None else "done"
+
+
+class Repair(Result):
+    """A repair by a server, as those who look on see it."""
+
+    id: str
+    asked_by: str
+    """Name of a token; `policy` if nobody asked."""
+    hours: float | None
+    """It begins no stage after so many; null: no bound."""
+    host: str = Field(exclude=True)
+    process: int = Field(exclude=True)
+    """Number of the process that trains; before that of the server."""
+    asked_at: Time
+    seen_at: Time
+    """Last time at which it told of itself."""
+    ended_at: Time | None = None
+    """Null until it has ended by itself."""
+    stages: int
+    """Stages to train."""
+    trained: int = 0
+    """Stages trained so far, by the present process."""
+    share: Annotated[float, PlainSerializer(lambda share: round(share, 4), when_used="json")] = 0.0
+    """Share of the steps that are done, 0 to 1."""
+    seconds: Annotated[float, PlainSerializer(lambda seconds: round(seconds, 1), when_used="json")] = 0.0
+    """Seconds of work, of all its processes together."""
+    attempts: int = 1
+    """Processes that worked on it, one after another."""
+    error: str | None = None
+    """Kind of the error that ended it; the server's log has its text."""
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def state(self) -> Literal["running", "done", "failed"]:
+        """Running, done or failed. A repair whose process was killed counts as running: a server takes it up again."""
+        if self.ended_at is None:
+            return "running"
+        return "done" if self.error is None else "failed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DepthChange:
+    """A change of a shard's depth, by a deletion or a training."""
+
+    changed_at: float
+    """Seconds since the epoch."""
+    shard: int
+    depth_before: int
+    """Depth before the change, in slices."""
+    depth: int
+    """Depth after it, in slices."""

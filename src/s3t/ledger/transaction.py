@@ -7,35 +7,41 @@ import secrets
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
-from sqlalchemy import and_, bindparam, delete, exists, func, or_, select, union
+from sqlalchemy import and_, exists, func, or_, select, union
 
 from s3t.core import Place, Stage
+from s3t.errors import KeyDestroyedError
 from s3t.ledger import schema
-from s3t.ledger.committing import Trained, announce, commit
-from s3t.ledger.condemning import artifact_entry, condemn, note_removed, walk_again
+from s3t.ledger.condemning import artifact_entry, condemn, walk_again
 from s3t.ledger.depths import Depths
 from s3t.ledger.exports import ExportRows
-from s3t.ledger.filling import forget_run, record_of, record_values
+from s3t.ledger.filling import forget_run
 from s3t.ledger.held import HeldRequests
 from s3t.ledger.history import History
 from s3t.ledger.repairs import Repairs
-from s3t.ledger.rows import Rows, damaged
-from s3t.ledger.sessions import Sessions
-from s3t.ledger.state import Acceptance, LiveStages, Located, RecordRow, SliceState, Snapshot, ToErase
-from s3t.ledger.statements import (
+from s3t.ledger.rows import (
     CHANGES,
     COMMITS,
     CONFIRMED,
+    KEY_DESTROYED,
     REMOVALS,
     WALKED,
+    Rows,
     at,
-    chunks,
-    now,
-    prefix_text,
-    select_in,
-    stage_at,
+    damaged,
+)
+from s3t.ledger.schema import prefix_text, row_of, stage_at, value_of
+from s3t.ledger.sessions import Sessions
+from s3t.ledger.state import (
+    Acceptance,
+    LiveStages,
+    Located,
+    RecordRow,
+    SliceState,
+    Snapshot,
+    ToErase,
+    Trained,
 )
 from s3t.ledger.tokens import Tokens
 
@@ -46,18 +52,6 @@ class Transaction:
     Args:
         latest: an earlier snapshot, returned again if nothing has changed since.
         live: stages that were alive at some time, so that only those since are read.
-
-    Attributes:
-        rows: as above.
-        latest: the newest snapshot known here.
-        live: the newest live stages known here.
-        sessions: open runs, and the stages that they train.
-        history: log, requests, marks of deletions, copies.
-        exports: copies of chains for other programs.
-        tokens: callers of the run's servers.
-        repairs: by servers.
-        held: requests for deletion that wait for approval.
-        depths: over time.
     """
 
     def __init__(self, rows: Rows, *, latest: Snapshot | None = None, live: LiveStages | None = None) -> None:
@@ -90,17 +84,24 @@ class Transaction:
             Place(row.shard, row.slice): SliceState(records=row.records, digest=row.digest, pending=bool(row.pending))
             for row in self.rows.checked(table, self._run(select(table, pending.label("pending"))))
         }
-        oldest = select(log).where(log.c.erased_at.is_(None)).order_by(log.c.received_at).limit(1)
-        waiting = self.rows.checked(log, self._run(oldest))
-        kept = self.rows.checked(log, self._run(oldest.where(log.c.generation.in_(select(erasing.c.generation)))))
+        # The newest generation, the oldest that is not erased, and the oldest with a record in a current version.
+        newest = select(log.c.generation).order_by(log.c.generation.desc()).limit(1)
+        oldest = select(log.c.generation).where(log.c.erased_at.is_(None)).order_by(log.c.received_at).limit(1)
+        held = log.c.generation.in_(select(erasing.c.generation))
+        three = (query.subquery() for query in (newest, oldest, oldest.where(held)))
+        wanted = log.c.generation.in_(union(*(select(query) for query in three)))
+        entries = self.rows.checked(log, self._run(select(log, held.label("held")).where(wanted)))
+        if not entries:
+            raise damaged(log, 1)
+        waiting = [entry for entry in entries if entry.erased_at is None]
         return Snapshot(
-            generation=self.rows.generation_now(),
+            generation=max(int(entry.generation) for entry in entries),
             changes=changes,
             slices=slices,
             live=self._read_live(),
             walked=self.rows.note(WALKED),
-            pending_since=kept[0].received_at if kept else None,
-            waiting_since=waiting[0].received_at if waiting else None,
+            pending_since=min((entry.received_at for entry in waiting if entry.held), default=None),
+            waiting_since=min((entry.received_at for entry in waiting), default=None),
             condemned=self._run(select(schema.condemned.c.name).limit(1)).first() is not None,
             approved=self.held.approved(),
         )
@@ -108,37 +109,29 @@ class Transaction:
     def _read_live(self) -> LiveStages:
         """The live stages. Of those that are known already, only shards that have gained some are read again."""
         table, known = schema.stages, self.live
-        commits, removals = self.rows.notes(COMMITS, REMOVALS)
+        commits, removals = self.rows.note(COMMITS), self.rows.note(REMOVALS)
         if known is not None and (known.commits, known.removals) == (commits, removals):
             return known
         if known is None or known.removals != removals:
-            kept, rows = LiveStages(keys={}, manifests={}, commits=0, removals=0), self.rows.read(table)
+            kept, rows = {}, self.rows.read(table)
         else:
             counts = self._run(select(table.c.shard, func.count()).group_by(table.c.shard))
-            before = Counter(stage.shard for stage in known.keys)
+            before = Counter(stage.shard for stage in known.artifacts)
             gained = {shard for shard, count in counts if count != before[shard]}
-            kept = known.without({stage for stage in known.keys if stage.shard in gained})
+            kept = {stage: each for stage, each in known.artifacts.items() if stage.shard not in gained}
             rows = self.rows.read_in(table, table.c.shard, gained)
-        read = {stage_at(row.shard, row.prefix): row for row in rows}
-        self.live = LiveStages(
-            keys={**kept.keys, **{stage: row.key for stage, row in read.items()}},
-            manifests={**kept.manifests, **{stage: row.manifest for stage, row in read.items()}},
-            commits=commits,
-            removals=removals,
-        )
+        read = {stage_at(row.shard, row.prefix): (row.key, row.manifest) for row in rows}
+        self.live = LiveStages(artifacts={**kept, **read}, commits=commits, removals=removals)
         return self.live
 
     def _remove_stages(self, stages: Collection[Stage]) -> None:
         """Remove the rows of live stages."""
-        table = schema.stages
-        row = table.c.shard == bindparam("at_shard"), table.c.prefix == bindparam("at_prefix")
-        live = self._read_live()
-        self._run(
-            delete(table).where(*row),
-            [{"at_shard": stage.shard, "at_prefix": prefix_text(stage)} for stage in stages],
-        )
+        table, live = schema.stages, self._read_live()
+        rows = ((stage.shard, prefix_text(stage)) for stage in stages)
+        self.rows.delete_all(table, rows, table.c.shard, table.c.prefix)
         self.rows.raise_note(REMOVALS)
-        self.live = live.without(stages)
+        left = {stage: each for stage, each in live.artifacts.items() if stage not in stages}
+        self.live = LiveStages(artifacts=left, commits=live.commits, removals=live.removals + 1)
         self.depths.note({stage.shard for stage in stages}, before=live.keys, after=self.live.keys)
 
     def locate(self, *, records: Collection[bytes], subjects: Collection[bytes]) -> Located:
@@ -148,18 +141,17 @@ class Transaction:
         rows |= {row.token: row for row in self.rows.read_in(table, table.c.subject, subjects)}
         before = self.rows.read_in(gone, gone.c.token, [*records, *subjects])
         return Located(
-            rows=tuple(record_of(row) for _, row in sorted(rows.items())),
+            rows=tuple(value_of(RecordRow, row) for _, row in sorted(rows.items())),
             gone={row.token: row.generation for row in before},
         )
 
     def records_in(self, place: Place) -> list[RecordRow]:
         """Every record of a slice."""
-        table = schema.records
-        return [record_of(row) for row in self.rows.read(table, *at(table, place))]
+        return self.rows.values(RecordRow, *at(schema.records, place))
 
     def add_records(self, records: Iterable[RecordRow]) -> None:
         """Write rows of records that the ledger has lost."""
-        self.rows.upsert(schema.records, map(record_values, records))
+        self.rows.upsert(schema.records, map(row_of, records))
 
     def accept(self, acceptances: Sequence[Acceptance], *, above: int = 0) -> list[int]:
         """Take records, and the stages trained on them, out of use; returns the new generations.
@@ -172,8 +164,18 @@ class Transaction:
         first = max(above, self.rows.generation_now()) + 1
         self._first_new = min(self._first_new, first)
         numbered = list(enumerate(acceptances, start=first))
-        time = now(self.rows.connection)
-        self.rows.insert(schema.generations, [_generation_row(number, each, time) for number, each in numbered])
+        time = self.rows.now()
+        generations = (
+            {
+                "generation": number,
+                "mark": secrets.token_hex(8),
+                "received_at": time - acceptance.waited,
+                "records": sum(acceptance.losses.values()),
+                "request": acceptance.request,
+            }
+            for number, acceptance in numbered
+        )
+        self.rows.insert(schema.generations, generations)
         self._take_out_stages(numbered)  # first: depths before it are those of slices with their records
         self._take_out_records(numbered)
         self.exports.taint(numbered)
@@ -182,11 +184,10 @@ class Transaction:
 
     def _take_out_records(self, numbered: Sequence[tuple[int, Acceptance]]) -> None:
         taken = {row.token: (row, number) for number, acceptance in numbered for row in acceptance.rows}
-        for chunk in chunks(list(taken)):
-            self._run(delete(schema.records).where(schema.records.c.token.in_(chunk)))
+        self.rows.delete_all(schema.records, ((token,) for token in taken), schema.records.c.token)
         subjects = {row.subject: number for row, number in taken.values() if row.subject is not None}
         column = schema.records.c.subject
-        left = {row.subject for row in select_in(self.rows.connection, select(column).distinct(), column, [*subjects])}
+        left = {row.subject for row in self.rows.select_in(select(column).distinct(), column, subjects)}
         gone = {token: number for token, (_, number) in taken.items()}
         gone |= {subject: number for subject, number in subjects.items() if subject not in left}
         self.rows.upsert(schema.deleted, ({"token": token, "generation": number} for token, number in gone.items()))
@@ -254,8 +255,7 @@ class Transaction:
             self.condemn(versions=[(place, new)])
             return False
         generations = [erasing.generation for erasing in self.rows.read_in(table, table.c.token, tokens)]
-        for chunk in chunks(tokens):
-            self._run(delete(table).where(table.c.token.in_(chunk)))
+        self.rows.delete_all(table, ((token,) for token in tokens), table.c.token)
         if new != old:
             self.rows.change(slices, [(row, {"digest": new})])
             self.note_removed(versions=[(place, new)])
@@ -277,7 +277,10 @@ class Transaction:
         self, artifacts: Collection[tuple[int, str]] = (), *, versions: Collection[tuple[Place, str]] = ()
     ) -> None:
         """Note that condemned artifacts and versions of slices are removed."""
-        note_removed(self.rows, artifacts=artifacts, versions=versions)
+        names = [*artifacts, *((place.shard, digest) for place, digest in versions)]
+        if names:
+            self.rows.delete_all(schema.condemned, names, schema.condemned.c.shard, schema.condemned.c.name)
+            self.rows.note_change()
 
     def note_walked(self, generation: int) -> None:
         """Note that erasure went through every place for the generations up to one.
@@ -298,7 +301,7 @@ class Transaction:
         log = schema.generations
         unnoted = log.c.erased_at.is_(None), log.c.accepted_at.is_(None)  # the first has an index
         rows = self.rows.read(log, *unnoted, log.c.generation < self._first_new)
-        time = now(self.rows.connection)
+        time = self.rows.now()
         self.rows.change(log, [(row, {"accepted_at": max(row.received_at, time)}) for row in rows])
 
     def settle(self) -> None:
@@ -313,7 +316,7 @@ class Transaction:
         left = union(*(select(table.c.generation) for table in holding))
         gone = and_(log.c.generation <= walked, log.c.generation.not_in(left))
         rows = self.rows.read(log, log.c.erased_at.is_(None), or_(log.c.effective_at.is_(None), gone))
-        time = now(self.rows.connection)
+        time = self.rows.now()
         answered, used = self.sessions.oldest()
         remaining = set(self._run(left).scalars())
         changes = []
@@ -333,7 +336,13 @@ class Transaction:
 
     def announce(self, trained: Trained) -> bool:
         """Note that a stage's artifact is about to be put; False if it could not be committed any more."""
-        return announce(self.rows, self.sessions, self.snapshot(), trained)
+        table = schema.condemned  # an artifact that is being erased under that key would be erased after it is put
+        erasing = self.rows.read(table, table.c.shard == trained.stage.shard, table.c.name == trained.key)
+        return (
+            not erasing
+            and self._may_be_committed(trained)
+            and self.sessions.announce(trained.stage, trained.key, trained.session)
+        )
 
     def commit(self, trained: Trained) -> bool:
         """Take a stage into use whose artifact was announced and put.
@@ -342,15 +351,28 @@ class Transaction:
             False if a slice under it has lost a record since it was seen, or was losing one. False, too, if a stage
             that it was trained on is gone, or the session has lost its claim.
         """
-        before = self.snapshot()
-        if not commit(self.rows, self.sessions, before, trained):
+        before, stage, key = self.snapshot(), trained.stage, trained.key
+        if not self._may_be_committed(trained) or not self.sessions.has_announced(stage, key, trained.session):
             return False
-        if trained.stage not in before.stages:
-            self.live = before.live.with_stage(trained.stage, key=trained.key, manifest=trained.manifest)
-            self.depths.note({trained.stage.shard}, before=before.stages, after=self.live.keys)
+        row = {"shard": stage.shard, "prefix": prefix_text(stage)}
+        self.rows.upsert(schema.stages, [{**row, "key": key, "manifest": trained.manifest}])
+        self.rows.upsert(schema.durations, [{**row, "seconds": trained.seconds}])
+        self.rows.raise_note(REMOVALS if stage in before.stages else COMMITS)
+        self.sessions.release(stage, trained.session)
+        self.rows.note_change()
+        if stage not in before.stages:
+            artifacts = {**before.live.artifacts, stage: (key, trained.manifest)}
+            self.live = replace(before.live, artifacts=artifacts, commits=before.live.commits + 1)
+            self.depths.note({stage.shard}, before=before.stages, after=self.live.keys)
             if self.rows.note(CHANGES) == before.changes + 1:  # nothing else has changed
                 self.latest = replace(before, changes=before.changes + 1, live=self.live)
         return True
+
+    def _may_be_committed(self, trained: Trained) -> bool:
+        """True if its slices have lost no record since it was trained, and the stages before it are alive."""
+        if self.rows.note(KEY_DESTROYED):
+            raise KeyDestroyedError("the run's secret was destroyed meanwhile: it cannot train any more")
+        return self.snapshot().still_as(trained.seen) and self.snapshot().still_has(trained.parents)
 
     def forget_stages(self, stages: Mapping[Stage, str]) -> None:
         """Take stages out of use if they still have those keys, and condemn their artifacts."""
@@ -367,13 +389,3 @@ class Transaction:
     def touch(self) -> None:
         """Write something, so that the end of the transaction waits for the disk."""
         self.rows.raise_note(CONFIRMED)
-
-
-def _generation_row(number: int, acceptance: Acceptance, time: float) -> dict[str, Any]:
-    return {
-        "generation": number,
-        "mark": secrets.token_hex(8),
-        "received_at": time - acceptance.waited,
-        "records": sum(acceptance.losses.values()),
-        "request": acceptance.request,
-    }

@@ -15,8 +15,7 @@ from s3t_server.page.outlook import repaired_inventory
 
 if TYPE_CHECKING:
     from s3t.core import Inventory, Stage
-    from s3t.ledger import Held, Repair
-    from s3t.ledger.depths import DepthChange
+    from s3t.ledger import DepthChange, Held, Repair
     from s3t.planning.forecast import Forecast
     from s3t.results.changes import Deletion
     from s3t.results.state import Status

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from s3t.ledger.depths import DepthChange
+from s3t.ledger import DepthChange
 from s3t.results.log import LogEntry
 from s3t.wording import duration
 from s3t_server.page.pictures import depths_picture
