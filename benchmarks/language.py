@@ -45,11 +45,11 @@ import s3t
 from benchmarks.language_opponents import OPPONENTS, seconds_of
 from benchmarks.machine import describe
 from s3t.core import Stage
+from s3t.events import StageEnd, StageStart
 from s3t.models.adapters import deserialize
 from s3t.models.assembly import assemble
 from s3t.recipe import recipe_from
 from s3t.tasks.task import ANSWERED
-from s3t.training_events import StageEnd, StageStart
 from testing.plain import copy_with
 
 RESULTS = Path(__file__).parent / "results" / "language.json"
@@ -183,16 +183,11 @@ class _Stages:
         self.seconds: list[float] = []
         self._since = time.process_time()
 
-    def hear(self, event: object) -> None:
+    def __call__(self, event: object) -> None:
         if isinstance(event, StageStart) and self.seconds:
             self._since = time.process_time()
         if isinstance(event, StageEnd):
             self.seconds.append(time.process_time() - self._since)
-
-    def start(self, task: str, total: int) -> None: ...
-    def advance(self, amount: int) -> None: ...
-    def note(self, text: str) -> None: ...
-    def finish(self) -> None: ...
 
 
 def by_s3t(folder: Path) -> dict[str, Any]:

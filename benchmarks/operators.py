@@ -34,8 +34,8 @@ import s3t
 from benchmarks.machine import describe
 from benchmarks.training import PARTS, QUICK, prepared, recipe_of
 from benchmarks.variant import matmul_peak
+from s3t.events import EpochEnd, Event
 from s3t.program import set_up_process
-from s3t.training_events import EpochEnd, Event
 
 RESULTS = Path(__file__).parent / "results" / "operators.json"
 PRECISIONS = ("float32", "bfloat16")
@@ -124,19 +124,7 @@ class LaterEpochs:
         self._profile: Any = None
         self._began = _clocks()
 
-    def start(self, what: str, total: int) -> None:
-        """A piece of work begins."""
-
-    def note(self, what: str) -> None:
-        """A stage begins."""
-
-    def advance(self, count: int) -> None:
-        """A step is done."""
-
-    def finish(self) -> None:
-        """It is done."""
-
-    def hear(self, event: Event) -> None:
+    def __call__(self, event: Event) -> None:
         """End a profile at the end of an epoch, and begin the next."""
         if not isinstance(event, EpochEnd):
             return

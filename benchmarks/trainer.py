@@ -21,6 +21,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from s3t.events import Event, WorkStep
 from s3t.program import set_up_process
 
 Trainer: TypeAlias = "subprocess.Popen[str]"
@@ -115,24 +116,15 @@ def _line(trainer: Trainer) -> str:
 
 
 class Clocks:
-    """Hears of steps, as `s3t.Progress` does, and notes wall, processor and main thread's processor seconds."""
+    """Hears of steps, and notes wall, processor and main thread's processor seconds."""
 
     def __init__(self) -> None:
         self.steps: list[tuple[float, float, float]] = []
 
-    def start(self, what: str, total: int) -> None:
-        """A piece of work begins."""
-
-    def note(self, what: str) -> None:
-        """A stage begins."""
-
-    def advance(self, count: int) -> None:
-        """A step is done; or, of no records, a batch of the trunk cache is filled."""
-        if count:
+    def __call__(self, event: Event) -> None:
+        """Note a step; one of no records is a batch of the trunk cache that is filled."""
+        if isinstance(event, WorkStep) and event.count:
             self.steps.append(now())
-
-    def finish(self) -> None:
-        """It is done."""
 
 
 def now() -> tuple[float, float, float]:

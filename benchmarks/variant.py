@@ -21,6 +21,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from s3t.events import Event, StageStart, WorkStep
 from s3t.program import set_up_process
 
 PEAK_SIDES = (512, 1024, 2048)
@@ -65,7 +66,7 @@ def measure(job: Job) -> dict[str, Any]:
 
 
 class Stopwatch:
-    """Hears of stages and steps, as `s3t.Progress` does, and notes when."""
+    """Hears of stages and steps, and notes when."""
 
     def __init__(self, clock: Callable[[], float] | None = None) -> None:
         self._now = clock or _settled
@@ -73,8 +74,13 @@ class Stopwatch:
         """Name and beginning of each; when each batch of the trunk cache was filled; when each step was done, and on
         how many records."""
 
-    def start(self, what: str, total: int) -> None:
-        """A piece of work begins."""
+    def __call__(self, event: Event) -> None:
+        """Note an event of a run's training."""
+        match event:
+            case StageStart():
+                self.note(str(event.stage))
+            case WorkStep():
+                self.advance(event.count)
 
     def note(self, what: str) -> None:
         """A stage begins."""
@@ -87,9 +93,6 @@ class Stopwatch:
             steps.append((self._now(), count))
         else:
             fills.append(self._now())
-
-    def finish(self) -> None:
-        """It is done."""
 
     def report(self, epochs: int) -> list[dict[str, Any]]:
         """For each stage: steps and records an epoch, seconds of filling the trunk cache, and of each epoch.

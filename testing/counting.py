@@ -15,13 +15,13 @@ from sqlalchemy import Engine, Row, Table, event
 
 import s3t
 from s3t.core import Stage
+from s3t.events import Progress
 from s3t.ledger import Snapshot
 from s3t.ledger.rows import Rows
 from s3t.ledger.work import Uses
 from s3t.prediction.members import choose_members
 from s3t.run.lazy_workshop import LazyWorkshop
 from s3t.store import Manifest
-from s3t.training_events import StageListener
 from testing.roles import roles
 
 _FILE_EVENTS = ("open", "os.listdir", "os.scandir", "os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.chmod")
@@ -87,9 +87,7 @@ def training_nothing() -> Iterator[None]:
         LazyWorkshop.train = train  # type: ignore[method-assign]
 
 
-def _train(
-    _self: LazyWorkshop, stage: Stage, snapshot: Snapshot, _listener: StageListener
-) -> tuple[str, bytes, Manifest]:
+def _train(_self: LazyWorkshop, stage: Stage, snapshot: Snapshot, _progress: Progress) -> tuple[str, bytes, Manifest]:
     digests, content = snapshot.digests(stage), b"x"
     key = hashlib.sha256(f"{stage}{digests}".encode()).hexdigest()
     return (

@@ -17,9 +17,8 @@ from pydantic import TypeAdapter
 import s3t
 from experiments.runs import untrained
 from experiments.tasks import Task
-from s3t.progress import Silent
+from s3t.events import Event, StageStart
 from s3t.recipe import RepairPolicy
-from s3t.training_events import Event, StageStart
 
 Model = Any
 """A causal language model of transformers, or with PEFT's adapter."""
@@ -80,28 +79,17 @@ class EnoughError(Exception):
     """Stages as deep as asked for are trained."""
 
 
-class UpTo(Silent):
-    """Stops a training before the first stage that is deeper. Shallow stages of all shards come first.
-
-    Args:
-        depth: slices.
-    """
-
-    def __init__(self, depth: int) -> None:
-        self._depth = depth
-
-    def hear(self, event: Event) -> None:
-        """Stop before a deeper stage."""
-        if isinstance(event, StageStart) and len(event.stage.prefix) > self._depth:
-            raise EnoughError
-
-
 @contextmanager
 def trained_to(depth: int, recipe: Mapping[str, Any], task: Task) -> Iterator[s3t.Run]:
-    """A run with its stages of at most `depth` slices, gone afterwards."""
+    """A run with its stages of at most `depth` slices, gone afterwards. Shallow stages of all shards come first."""
+
+    def hear(event: Event) -> None:
+        if isinstance(event, StageStart) and len(event.stage.prefix) > depth:
+            raise EnoughError
+
     with untrained(recipe, task) as run:
         with suppress(EnoughError):
-            run.train(progress=UpTo(depth))
+            run.train(progress=hear)
         yield run
 
 

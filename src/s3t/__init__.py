@@ -45,9 +45,19 @@ if TYPE_CHECKING:
         UnknownNamesError,
         WorkerError,
     )
+    from s3t.events import (
+        EpochEnd,
+        Event,
+        StageEnd,
+        StageStart,
+        TrainingStart,
+        WorkEnd,
+        WorkNote,
+        WorkStart,
+        WorkStep,
+    )
     from s3t.planning.forecast import Forecast
-    from s3t.progress import Progress
-    from s3t.progress_bar import ProgressBar
+    from s3t.progress import ProgressBar
     from s3t.recipe import Recipe, load_recipe
     from s3t.records.ingest import record_ids
     from s3t.results.changes import Audit, Deletion, Exports, Reconciliation, Training
@@ -57,31 +67,34 @@ if TYPE_CHECKING:
     from s3t.run.answers import Evaluation, Predictions
     from s3t.run.likelihoods import Likelihoods
     from s3t.run.writer import Texts
-    from s3t.training_events import EpochEnd, StageEnd, StageStart, TrainingStart
 
 _HOMES = {
     "Audit": "s3t.results.changes",
     "Client": "s3t.client",
     "Deletion": "s3t.results.changes",
-    "EpochEnd": "s3t.training_events",
+    "EpochEnd": "s3t.events",
     "Evaluation": "s3t.run.answers",
+    "Event": "s3t.events",
     "Exports": "s3t.results.changes",
     "Forecast": "s3t.planning.forecast",
     "Location": "s3t.results.log",
     "Likelihoods": "s3t.run.likelihoods",
     "LogEntry": "s3t.results.log",
     "Predictions": "s3t.run.answers",
-    "Progress": "s3t.progress",
-    "ProgressBar": "s3t.progress_bar",
+    "ProgressBar": "s3t.progress",
     "Recipe": "s3t.recipe",
     "Reconciliation": "s3t.results.changes",
     "Run": "s3t.run",
-    "StageEnd": "s3t.training_events",
-    "StageStart": "s3t.training_events",
+    "StageEnd": "s3t.events",
+    "StageStart": "s3t.events",
     "Status": "s3t.results.state",
     "Texts": "s3t.run.writer",
     "Training": "s3t.results.changes",
-    "TrainingStart": "s3t.training_events",
+    "TrainingStart": "s3t.events",
+    "WorkEnd": "s3t.events",
+    "WorkNote": "s3t.events",
+    "WorkStart": "s3t.events",
+    "WorkStep": "s3t.events",
     "load_recipe": "s3t.recipe",
     "record_ids": "s3t.records.ingest",
 }
@@ -97,6 +110,7 @@ __all__ = [
     "Deletion",
     "EpochEnd",
     "Evaluation",
+    "Event",
     "Exports",
     "Forecast",
     "ForkedError",
@@ -113,7 +127,6 @@ __all__ = [
     "OvertakenError",
     "PlanningError",
     "Predictions",
-    "Progress",
     "ProgressBar",
     "Recipe",
     "RecipeError",
@@ -133,6 +146,10 @@ __all__ = [
     "TrainingError",
     "TrainingStart",
     "UnknownNamesError",
+    "WorkEnd",
+    "WorkNote",
+    "WorkStart",
+    "WorkStep",
     "WorkerError",
     "__version__",
     "load_recipe",

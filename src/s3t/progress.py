@@ -1,59 +1,166 @@
-"""Protocol of progress reports. The command line draws bars; the library reports nothing by default."""
+"""Progress on stderr, for the command line and for scripts: a bar on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Protocol
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from s3t.events import EpochEnd, Event, StageEnd, StageStart, TrainingStart, WorkEnd, WorkNote, WorkStart, WorkStep
+from s3t.wording import counted, duration
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress, TaskID
+
+QUIET_SECONDS = 10.0
+"""Least time between two lines within a stage, or within work without stages, in seconds."""
+MAX_LOSSES = 8
 
 
-class Progress(Protocol):
-    """Receives the progress of long work. `total` and `count` are in steps of any size; only their ratio counts."""
+class ProgressBar:
+    """A progress bar on stderr, and in training a line for every stage that is stored; pass it as `progress=`.
 
-    def start(self, what: str, total: int) -> None:
-        """Begin a piece of work; `what` names it, with its size in the user's units."""
+    It shows a percentage, since users do not count in steps. Where stderr is no terminal, lines take its place.
+    """
 
-    def note(self, what: str) -> None:
-        """Note the part that is being done."""
+    def __init__(self) -> None:
+        from rich.console import Console
 
-    def advance(self, count: int) -> None:
-        """Count finished steps."""
+        console = Console(stderr=True)
+        self._display = Bar(console) if console.is_terminal or console.is_jupyter else Lines()
 
-    def finish(self) -> None:
-        """End the work, finished or aborted."""
-
-
-class Silent:
-    """No progress output."""
-
-    def start(self, what: str, total: int) -> None:
-        """Do nothing."""
-
-    def note(self, what: str) -> None:
-        """Do nothing."""
-
-    def advance(self, count: int) -> None:
-        """Do nothing."""
-
-    def finish(self) -> None:
-        """Do nothing."""
+    def __call__(self, event: Event) -> None:
+        """Show an event."""
+        self._display(event)
 
 
-class Steps(Protocol):
-    """Receives finished steps: the part of a `Progress` that a computation needs."""
+class Bar:
+    """The bar, on a console."""
 
-    def advance(self, count: int) -> None:
-        """Count finished steps. May raise, to stop the computation."""
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self.drawn: Progress | None = None
+        self._task: TaskID
+        self._what = ""
+        self._stages = self._stored = 0
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case WorkStart() if event.total:
+                self._what = event.what
+                self._draw(event.total)
+            case WorkNote():
+                self._describe(f"{self._what}: {event.what}")
+            case WorkStep() if self.drawn is not None:
+                self.drawn.advance(self._task, event.count)
+            case TrainingStart():
+                self._stages, self._stored = event.stages, 0
+            case StageStart():
+                self._describe(f"{self._at()} {event.stage}")
+            case EpochEnd():
+                self._describe(f"{self._at()} loss {event.loss:.4g}, {event.stage}")
+            case StageEnd():
+                from rich.text import Text
+
+                self._stored += 1
+                self._console.print(Text(described_end(event)), highlight=False, soft_wrap=True)
+            case WorkEnd() if self.drawn is not None:
+                self._describe(self._what)
+                self.drawn.stop()
+                self.drawn = None
+
+    def _draw(self, total: int) -> None:
+        # Imported where a bar is drawn: a short command draws none.
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+        from rich.table import Column
+
+        self.drawn = Progress(
+            # A long text is cut, so that the numbers behind it are not.
+            TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, ratio=1)),
+            BarColumn(16),
+            TaskProgressColumn(table_column=Column(no_wrap=True)),
+            TimeRemainingColumn(table_column=Column(no_wrap=True)),
+            console=self._console,
+            expand=True,
+        )
+        self._task = self.drawn.add_task(self._what, total=total)
+        self.drawn.start()
+
+    def _at(self) -> str:
+        return f"{self._stored + 1}/{max(self._stages, self._stored + 1)}"
+
+    def _describe(self, what: str) -> None:
+        if self.drawn is not None:
+            self.drawn.update(self._task, description=what)
 
 
-SILENT = Silent()
+class Lines:
+    """A line when a stage begins and one when it ends; in between, and in other work, one every ten seconds."""
+
+    def __init__(self) -> None:
+        self._what = ""
+        self._total = self._count = self._stages = self._stored = 0
+        self._began = self._last = 0.0
+        self._first: tuple[float, int] | None = None
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case WorkStart():
+                self._what, self._total, self._count = event.what, event.total, 0
+                self._stages = self._stored = 0
+                self._began = self._last = time.monotonic()
+                self._first = None
+            case WorkStep():
+                self._count += event.count
+                if self._first is None:  # the model is in memory now
+                    self._first = time.monotonic(), self._count
+                if self._total and self._is_quiet():
+                    self._say(f"{self._what}: {self._count / self._total:.0%}{self._left()}")
+            case TrainingStart():
+                self._stages = event.stages
+                if event.stages:
+                    self._say(self._what)
+            case StageStart():
+                epochs = f", {counted(event.epochs, 'epoch')}" if event.epochs else ""
+                self._say(f"{event.stage} begins: {counted(event.records, 'record')}{epochs}")
+            case EpochEnd() if event.epoch < event.epochs and self._is_quiet():
+                epoch = f"epoch {event.epoch} of {event.epochs}, loss {event.loss:.4g}"
+                self._say(f"{event.stage}: {epoch}{self._left()}")
+            case StageEnd():
+                self._stored += 1
+                # A stage that a deletion takes meanwhile is trained and counted again.
+                of = counted(max(self._stages, self._stored), "stage")
+                self._say(f"{described_end(event)}; {self._stored} of {of}{self._left()}")
+            case WorkEnd() if self._count and not self._stages:  # training has printed lines of its own
+                self._say(f"{self._what}: {duration(time.monotonic() - self._began)}")
+
+    def _is_quiet(self) -> bool:
+        return time.monotonic() - self._last >= QUIET_SECONDS
+
+    def _say(self, line: str) -> None:
+        self._last = time.monotonic()
+        print(line, file=sys.stderr, flush=True)
+
+    def _left(self) -> str:
+        """The expected time left, at the speed so far."""
+        since, before = self._first or (0.0, 0)
+        if not before < self._count < self._total:
+            return ""
+        seconds = (time.monotonic() - since) / (self._count - before) * (self._total - self._count)
+        return f", about {duration(seconds)} left"
 
 
-@contextmanager
-def telling(progress: Progress, what: str, total: int) -> Iterator[None]:
-    """Start a piece of work and, whatever happens within, finish it."""
-    progress.start(what, total)
-    try:
-        yield
-    finally:
-        progress.finish()
+def described_end(event: StageEnd) -> str:
+    """The end of a stage in words: stage (0, 1) of shard 0: loss 1.103, 0.9312 in 6 steps, 3.1 s."""
+    losses = [f"{loss:.4g}" for loss in event.losses]
+    if len(losses) > MAX_LOSSES:
+        losses = [*losses[: MAX_LOSSES // 2], "...", *losses[-MAX_LOSSES // 2 :]]
+    if losses:
+        learnt = f"loss {', '.join(losses)} in {counted(event.steps, 'step')}"
+    else:
+        learnt = "made" if event.stage.kind == "prototypes" else "no record, nothing to optimise"
+    score = event.validation
+    kind = "accuracy" if score is None or score >= 0 else "error"
+    public = "" if score is None else f", {kind} on public records {abs(score):.4g}"
+    return f"{event.stage}: {learnt}, {duration(event.seconds)}{public}"

@@ -9,11 +9,11 @@ import threading
 import time
 
 from s3t.bugs import log_failure
+from s3t.events import Event, StageEnd, WorkStart, WorkStep
 from s3t.ledger import Ledger
 from s3t.ledger.work import Leaving, Uses
 from s3t.program import exit_on_sigterm, set_up_process
 from s3t.run import Run
-from s3t.training_events import Event, StageEnd
 
 NICE = "S3T_REPAIR_NICE"
 """Environment variable: the `nice` value of a repair, from 0 (as the server) to 19 (the lowest priority)."""
@@ -37,12 +37,15 @@ class Heartbeat(threading.Thread):
         self._stopped = threading.Event()
         self._told_at = time.monotonic()
 
-    def start_counting(self, total: int) -> None:
-        self._total, self._done = total, 0
-
-    def count(self, steps: int, *, stages: int = 0) -> None:
-        self._done += steps
-        self._trained += stages
+    def hear(self, event: Event) -> None:
+        """Count the repair's progress."""
+        match event:
+            case WorkStart():
+                self._total, self._done = event.total, 0
+            case WorkStep():
+                self._done += event.count
+            case StageEnd():
+                self._trained += 1
 
     def run(self) -> None:
         failures = 0
@@ -70,29 +73,6 @@ class Heartbeat(threading.Thread):
         self._stopped.set()
         self.join()
         self.beat()
-
-
-class CountedProgress:
-    """Progress that the heartbeat tells of."""
-
-    def __init__(self, heartbeat: Heartbeat) -> None:
-        self._heartbeat = heartbeat
-
-    def start(self, what: str, total: int) -> None:
-        self._heartbeat.start_counting(total)
-
-    def note(self, what: str) -> None:
-        """Do nothing: stages tell of themselves."""
-
-    def advance(self, count: int) -> None:
-        self._heartbeat.count(count)
-
-    def hear(self, event: Event) -> None:
-        if isinstance(event, StageEnd):
-            self._heartbeat.count(0, stages=1)
-
-    def finish(self) -> None:
-        """Do nothing: the heartbeat is stopped."""
 
 
 def main() -> None:
@@ -127,7 +107,7 @@ def _repair(run: Run, ledger: Ledger, id: str) -> None:
     hours = None if repair.hours is None else repair.hours - repair.seconds / 3600
     try:
         if hours is None or hours > 0:
-            run.repair(hours=hours, progress=CountedProgress(heartbeat))
+            run.repair(hours=hours, progress=heartbeat.hear)
     except Exception as failed:
         error = type(failed).__name__
         raise

@@ -19,9 +19,9 @@ from s3t.deletion.erasure import Eraser
 from s3t.deletion.grouping import Grouped
 from s3t.deletion.request import Request
 from s3t.errors import BlockedError, StorageError
+from s3t.events import WorkStep
 from s3t.ledger.history import History
 from s3t.ledger.locks import hold
-from s3t.progress import Silent
 from s3t.records.slices import Slices
 from s3t.run.lazy_workshop import LazyWorkshop
 from testing import tiny
@@ -165,20 +165,14 @@ def test_a_refusal_at_any_look_at_the_log_after_acceptance_says_that_records_are
     assert [entry.state for entry in trained.log()] == ["erased"] * (len(told) + 2)
 
 
-class Coming(Silent):
-    """Does something after every batch."""
-
-    def __init__(self, act):
-        self.act = act
-
-    def advance(self, amount):
-        self.act()
-
-
 def test_a_long_request_is_accepted_in_batches_and_each_slice_gets_one_version(trained, monkeypatch):
     """Also by the thread that erases meanwhile, which may come between any two batches."""
     monkeypatch.setattr(deleter, "BATCH_NAMES", 4)
-    comes = Coming(roles(trained).upkeep.erase_due)
+
+    def comes(event):
+        if isinstance(event, WorkStep):
+            roles(trained).upkeep.erase_due()
+
     put, proper = [], Slices.put
     monkeypatch.setattr(Slices, "put", lambda *args: put.append(args[1]) or proper(*args))
     report = trained.delete(records=[f"r{number}" for number in range(12)], progress=comes)

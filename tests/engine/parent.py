@@ -3,7 +3,7 @@
 import sys
 
 from s3t.engine import Placement, run_in_pool
-from s3t.progress import Silent
+from s3t.events import silent
 
 if __name__ == "__main__":
-    run_in_pool("tests.engine.small_worker", sys.argv[1:], [Placement()] * 2, progress=Silent())
+    run_in_pool("tests.engine.small_worker", sys.argv[1:], [Placement()] * 2, progress=silent)

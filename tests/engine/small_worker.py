@@ -10,6 +10,7 @@ from s3t import errors
 from s3t.core import Stage, stages_of
 from s3t.engine import EngineReport, run_stages
 from s3t.engine.pool import serve
+from s3t.events import StageStart, WorkNote, WorkStep
 
 STAGES = stages_of([[(0, 1, 2), (1, 2, 0)], [(2, 1, 0), (2, 0, 1)]])
 NOTHING = EngineReport(trained=(), discarded=0)
@@ -43,9 +44,9 @@ def share(folder, progress, number):
             (folder / f"{stage}.claim").open("x").close()
         except FileExistsError:
             return None
-        progress.note(str(stage))
+        progress(StageStart(stage=stage, records=1, epochs=1))
         time.sleep(0.05)
-        progress.advance(stage.depth)
+        progress(WorkStep(count=stage.depth))
         (folder / f"{stage}.done").touch()
         return True
 
@@ -55,7 +56,7 @@ def share(folder, progress, number):
 def forever(folder, progress, number):
     try:
         while True:
-            progress.advance(1)
+            progress(WorkStep(count=1))
             (folder / f"{number}.begun").touch()
             time.sleep(0.02)
     finally:
@@ -94,7 +95,7 @@ def die(folder, progress, number, how):
     if number > 0:
         return forever(folder, progress, number)
     others_first(folder)
-    progress.note("stage (0) of shard 1")
+    progress(StageStart(stage=Stage(1, (0,)), records=1, epochs=1))
     os._exit(3) if how == "exit" else os.kill(os.getpid(), signal.SIGKILL)
     return None
 
@@ -111,7 +112,7 @@ def tell(folder, progress, number):
     print("on stdout")
     cores = sorted(os.sched_getaffinity(0))
     blocked = signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
-    progress.note(repr((cores, os.environ.get("OWN"), blocked)))
+    progress(WorkNote(what=repr((cores, os.environ.get("OWN"), blocked))))
     return NOTHING
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from s3t import disk, errors
 from s3t.engine import Placement, pool, run_in_pool
+from s3t.events import StageStart, WorkNote, WorkStep, silent
 from s3t.processes import is_running
-from s3t.progress import Silent
 from tests.engine.small_worker import STAGES
 
 pytestmark = pytest.mark.integration
@@ -26,22 +26,21 @@ class Heard:
     def __init__(self, action=lambda: None):
         self.notes, self.count, self.action = [], 0, action
 
-    def start(self, what, total): ...
-
-    def finish(self): ...
-
-    def note(self, what):
-        self.notes.append(what)
-
-    def advance(self, count):
-        self.count += count
-        self.action()
+    def __call__(self, event):
+        match event:
+            case StageStart():
+                self.notes.append(str(event.stage))
+            case WorkNote():
+                self.notes.append(event.what)
+            case WorkStep():
+                self.count += event.count
+                self.action()
 
 
 def run(what, folder, *more, placements=None, progress=None, **how):
     arguments = [what, str(folder), *more]
     return run_in_pool(
-        "tests.engine.small_worker", arguments, placements or [Placement()] * 2, progress=progress or Silent(), **how
+        "tests.engine.small_worker", arguments, placements or [Placement()] * 2, progress=progress or silent, **how
     )
 
 

@@ -209,13 +209,7 @@ class StopAt:
     def __init__(self, stage: int) -> None:
         self._left = stage
 
-    def start(self, what: str, total: int) -> None: ...
-
-    def finish(self) -> None: ...
-
-    def advance(self, count: int) -> None: ...
-
-    def note(self, what: str) -> None:
-        self._left -= 1
+    def __call__(self, event: s3t.Event) -> None:
+        self._left -= isinstance(event, s3t.StageStart)
         if self._left < 0:
             raise KeyboardInterrupt

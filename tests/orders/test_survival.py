@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from experiments.retained import retained
 from s3t.errors import SettingError
+from s3t.events import WorkEnd, WorkStart, WorkStep
 from s3t.orders import Setting, bms, cyclic, cyclic_adjacent, expected_worth, orders_of_shards, sorted_cyclic, survival
 from s3t.orders.hits import hits_over
 from tests.orders.test_selectors import priors
@@ -194,18 +195,15 @@ class Heard:
     def __init__(self):
         self.what, self.total, self.done, self.finished = [], 0, 0, 0
 
-    def start(self, what, total):
-        self.what.append(what)
-        self.total += total
-
-    def note(self, what):
-        pass
-
-    def advance(self, count):
-        self.done += count
-
-    def finish(self):
-        self.finished += 1
+    def __call__(self, event):
+        match event:
+            case WorkStart():
+                self.what.append(event.what)
+                self.total += event.total
+            case WorkStep():
+                self.done += event.count
+            case WorkEnd():
+                self.finished += 1
 
 
 @pytest.mark.parametrize(("slices", "budget", "given_orders"), [(6, 3, ()), (14, 2, ()), (5, 4, ((4, 3, 2, 1, 0),))])

@@ -1,7 +1,5 @@
 """One pass for all members gives what a pass for each gives, whatever the model, the adapters and the depths."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
@@ -207,8 +205,7 @@ def test_a_single_member_answers_in_one_pass(merged, text_model):
 
 def test_progress_adds_up_and_is_heard_of_at_every_pass(text_model):
     world, heard = World(text_model), []
-    steps = SimpleNamespace(advance=heard.append)
-    world.ensemble(batch_size=10).logits(world.members, world.inputs, steps=steps)
+    world.ensemble(batch_size=10).logits(world.members, world.inputs, progress=lambda event: heard.append(event.count))
     assert sum(heard) == 24 * len(DEPTHS)
     assert max(heard) <= 10
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 import s3t
 from s3t.core import Serving, stages_of
 from s3t.deletion import acceptance
+from s3t.events import silent
 from s3t.ledger.locks import hold
 from s3t.orders import Setting, cyclic, survival
-from s3t.progress import SILENT
 from s3t.recipe import recipe_from
 from s3t.run import orders
 from s3t.store import folder
@@ -70,7 +70,7 @@ def test_orders_are_added_behind_those_that_are_there(data):
     old = data.draw(st.permutations(cyclic(Setting(slices=slices, budget=present))).map(tuple))
     selector, vary = data.draw(st.sampled_from(["survival", "cyclic", "random"])), data.draw(st.booleans())
     recipe = recipe_of(slices=slices, budget=present, selector=selector, vary_by_shard=vary)
-    for new in orders.extended((old, old), recipe, budget=budget, progress=SILENT):
+    for new in orders.extended((old, old), recipe, budget=budget, progress=silent):
         assert new[:present] == old
         assert len(set(new)) == len(new) == budget
         assert all(sorted(order) == list(range(slices)) for order in new)
@@ -79,7 +79,7 @@ def test_orders_are_added_behind_those_that_are_there(data):
 def test_orders_are_added_where_all_are_too_many_to_count():
     old = cyclic(Setting(slices=40, budget=3))
     extended = orders.extended(
-        (old, old), recipe_of(slices=40, budget=3), budget=5, progress=SILENT
+        (old, old), recipe_of(slices=40, budget=3), budget=5, progress=silent
     )  # 40! is nobody's budget
     assert [len(chosen) for chosen in extended] == [5, 5]
 
@@ -88,7 +88,7 @@ def test_added_orders_begin_with_slices_that_none_begins_with():
     old = survival(Setting(slices=6, budget=2))
     for selector in ("survival", "cyclic", "bms"):
         recipe = recipe_of(slices=6, budget=2, selector=selector)
-        for chosen in orders.extended((old, old), recipe, budget=6, progress=SILENT):
+        for chosen in orders.extended((old, old), recipe, budget=6, progress=silent):
             assert len({order[0] for order in chosen}) == 6
 
 

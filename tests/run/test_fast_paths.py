@@ -11,11 +11,11 @@ from pydantic import ByteSize
 
 import s3t
 from s3t.core import Place, Stage, stage_seed
+from s3t.events import silent
 from s3t.models.assembly import assemble
 from s3t.models.blocks import BlockModel
 from s3t.models.encoders import tokens
 from s3t.models.passes import fitted, row_width
-from s3t.progress import SILENT
 from s3t.recipe import recipe_from
 from s3t.records.ingest import ingest
 from s3t.training import stage
@@ -162,7 +162,7 @@ def gradients(model, kind, precision, *, fast, depth):
         cache = TrunkCache(memory=1 << 20, disk=0, folder=Path("/nonexistent"))
         with stage.exact_numerics(torch.device("cpu"), training):
             states = fill_cache(
-                cache, assembled.passes, part, encoder, borders=[border], batch_size=4, needed=(), steps=SILENT
+                cache, assembled.passes, part, encoder, borders=[border], batch_size=4, needed=(), progress=silent
             )
         examples = Examples([part], encoder, border=border, states=[states[border]])
     else:

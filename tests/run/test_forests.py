@@ -130,14 +130,14 @@ def test_which_stages_a_repair_trains_hangs_on_slices_alone(made, tmp_path):
 def test_a_repair_that_was_stopped_goes_on_to_the_same_chains(made, tmp_path):
     path, recipe, table = made
 
-    class Stop(s3t.Progress):
-        def note(self, what):
+    def stop(event):
+        if isinstance(event, s3t.StageStart):
             raise KeyboardInterrupt
 
     with clone(path, tmp_path / "run") as run, clone(path, tmp_path / "whole") as whole:
         record = record_in(recipe, table, 0, 0)
         with pytest.raises(KeyboardInterrupt):
-            run.delete(records=[record], progress=Stop())
+            run.delete(records=[record], progress=stop)
         assert run.status().depths == (1, 2)  # the spare serves
         run.repair()
         whole.delete(records=[record])
@@ -303,12 +303,12 @@ def test_the_gain_of_more_spares_is_the_depth_after_the_next_hit(made, tmp_path)
 
 
 def test_an_extension_that_was_stopped_goes_on_with_the_next_repair(made, tmp_path):
-    class Stop(s3t.Progress):
-        def note(self, what):
+    def stop(event):
+        if isinstance(event, s3t.StageStart):
             raise KeyboardInterrupt
 
     with clone(made[0], tmp_path / "run") as run, pytest.raises(KeyboardInterrupt):
-        run.extend(spares=2, progress=Stop())
+        run.extend(spares=2, progress=stop)
     with s3t.Run.open(tmp_path / "run") as run:
         assert (run.recipe.deletion.repair.spares, run.status().missing) == (2, 2)
         assert run.repair().missing == 0

@@ -168,8 +168,8 @@ def test_a_stage_sees_its_own_slice_and_a_share_of_the_others(share, text_model,
     seen = {}
     examples = Material.examples
 
-    def noted(self, stage, digests, *, steps):
-        found = examples(self, stage, digests, steps=steps)
+    def noted(self, stage, digests, *, progress):
+        found = examples(self, stage, digests, progress=progress)
         seen[stage] = len(found)
         return found
 

@@ -15,8 +15,8 @@ import pytest
 
 import s3t
 from s3t.core import Place, Stage
+from s3t.events import WorkStart, WorkStep
 from s3t.ledger import Session
-from s3t.progress import Silent
 from s3t.run import answerer
 from s3t.run.workshop import Workshop
 from s3t.store import blobs_of
@@ -81,21 +81,22 @@ def state_of(run):
     return run.log()[-1].state
 
 
-class Once(Silent):
+class Once:
     """Progress that does something at the first batch, and notes what is heard of."""
 
     def __init__(self, act):
         self.act = act
         self.heard = []
 
-    def start(self, task, total):
-        self.heard.append("start")
-
-    def advance(self, amount):
-        first = "batch" not in self.heard
-        self.heard.append("batch")
-        if first:
-            self.act()
+    def __call__(self, event):
+        match event:
+            case WorkStart():
+                self.heard.append("start")
+            case WorkStep():
+                first = "batch" not in self.heard
+                self.heard.append("batch")
+                if first:
+                    self.act()
 
 
 def at_the_end_of(function, act):

@@ -405,22 +405,17 @@ def test_batches_padded_to_the_longest_text_ever_seen_are_caught(text_model, tmp
 
 
 class DeleteMeanwhile:
-    """A progress listener that deletes a record, through another handle, while a stage trains on it."""
+    """Progress that deletes a record, through another handle, while a stage trains on it."""
 
     def __init__(self, folder, record, stage):
         self.folder, self.record, self.stage = folder, record, stage
         self.deleted = False
-        self.now = ""
+        self.now = None
 
-    def start(self, what, total): ...
-
-    def finish(self): ...
-
-    def note(self, what):
-        self.now = what
-
-    def advance(self, count):
-        if self.now == self.stage and not self.deleted:
+    def __call__(self, event):
+        if isinstance(event, s3t.StageStart):
+            self.now = event.stage
+        if isinstance(event, s3t.WorkStep) and self.now == self.stage and not self.deleted:
             self.deleted = True
             with s3t.Run.open(self.folder) as other:
                 assert other.delete(records=[self.record]).deleted == 1
@@ -430,7 +425,7 @@ def test_a_stage_whose_slice_loses_a_record_while_it_trains_is_discarded(text_mo
     table, recipe = tiny.text_table(), tiny.recipe(text_model, **SMALL)
     record = records_by_slice(recipe, table)[0, 1][0]
     run = s3t.Run.create(tmp_path / "run", recipe=recipe, data=table)
-    report = run.train(progress=DeleteMeanwhile(tmp_path / "run", record, str(Stage(0, (0, 1)))))
+    report = run.train(progress=DeleteMeanwhile(tmp_path / "run", record, Stage(0, (0, 1))))
     assert report.discarded == 1
     assert report.missing == 0
     never_knew = trained_run(tmp_path / "never-knew", recipe, table[table.id != record])
@@ -448,7 +443,7 @@ def test_committing_such_a_stage_all_the_same_is_caught(text_model, tmp_path, mo
     run = s3t.Run.create(tmp_path / "run", recipe=recipe, data=table)
     run_error = None
     try:
-        run.train(progress=DeleteMeanwhile(tmp_path / "run", record, str(Stage(0, (0, 1)))))
+        run.train(progress=DeleteMeanwhile(tmp_path / "run", record, Stage(0, (0, 1))))
     except IntegrityError as error:
         run_error = error
     assert run_error is not None or not run.audit().ok

@@ -28,24 +28,21 @@ class Listener:
         self.heard, self.total, self.count, self.action = [], 0, 0, action
         self.events = []
 
-    def start(self, what, total):
-        self.heard.append(what)
-        self.total += total
-
-    def note(self, what):
-        self.heard.append(what)
-
-    def advance(self, count):
-        self.count += count
-        if self.action is not None:
-            action, self.action = self.action, None
-            action()
-
-    def hear(self, event):
+    def __call__(self, event):
         self.events.append(event)
-
-    def finish(self):
-        self.heard.append("finished")
+        match event:
+            case s3t.WorkStart():
+                self.heard.append(event.what)
+                self.total += event.total
+            case s3t.StageStart():
+                self.heard.append(str(event.stage))
+            case s3t.WorkEnd():
+                self.heard.append("finished")
+            case s3t.WorkStep():
+                self.count += event.count
+                if self.action is not None:
+                    action, self.action = self.action, None
+                    action()
 
 
 def events_of(listener, stage):

@@ -16,12 +16,12 @@ from typing import Any, Protocol
 
 from s3t.core import KeyInputs, Place, Secret, Stage, stage_key
 from s3t.errors import IntegrityError
+from s3t.events import Progress
 from s3t.ledger import SliceState, Snapshot
 from s3t.ledger.damage import Contents
 from s3t.ledger.filling import record_rows
 from s3t.records.slices import Slices, count_copies
 from s3t.store import Artifacts, Manifest, read_chain
-from s3t.training_events import StageListener
 
 Mismatch = dict[str, Any]
 
@@ -29,7 +29,7 @@ Mismatch = dict[str, Any]
 class StageTrainer(Protocol):
     """Trains stages, with the base model."""
 
-    def train(self, stage: Stage, snapshot: Snapshot, listener: StageListener) -> tuple[str, bytes, Manifest]:
+    def train(self, stage: Stage, snapshot: Snapshot, progress: Progress) -> tuple[str, bytes, Manifest]:
         """Train a stage; returns key, tensor file and manifest."""
 
 
@@ -88,11 +88,11 @@ class Auditor:
         stages = sorted(snapshot.stages)
         return sorted(chooser.sample(stages, min(count, len(stages))))
 
-    def replay(self, stage: Stage, snapshot: Snapshot, listener: StageListener) -> Iterable[Mismatch]:
+    def replay(self, stage: Stage, snapshot: Snapshot, progress: Progress) -> Iterable[Mismatch]:
         """Train a stage again; returns how it differs from the stored artifact."""
         try:
             stored = self.store.get(stage.shard, snapshot.stages[stage])
-            key, content, manifest = self.trainer.train(stage, snapshot, listener)
+            key, content, manifest = self.trainer.train(stage, snapshot, progress)
         except IntegrityError as error:
             return [_of_stage(stage, f"replay: {error}")]
         if key != stored.manifest.key:

@@ -9,7 +9,7 @@ import typer
 import s3t
 from s3t.cli.options import JsonOption, RunArgument
 from s3t.cli.outcome import FAILED, failures_reported, show
-from s3t.progress_bar import ProgressBar
+from s3t.progress import ProgressBar
 from s3t.wording import counted
 
 

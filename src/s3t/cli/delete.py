@@ -13,7 +13,7 @@ from s3t.cli.names import FileOption, names_in
 from s3t.cli.options import JsonOption, MovedOption
 from s3t.cli.outcome import FAILED, failures_reported, show
 from s3t.cli.remote import RunOrServerArgument, UrlOption, folder, server
-from s3t.progress_bar import ProgressBar
+from s3t.progress import ProgressBar
 from s3t.wording import counted
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import s3t
 from s3t.cli.display import print_table
 from s3t.cli.options import JsonOption, RunArgument
 from s3t.cli.outcome import failures_reported, show
-from s3t.progress_bar import ProgressBar
+from s3t.progress import ProgressBar
 from s3t.wording import counted
 
 WriteOption = Annotated[

@@ -11,7 +11,7 @@ from s3t.cli.display import in_hours, print_training
 from s3t.cli.options import JsonOption, MovedOption, RunArgument, WorkersOption, number_of
 from s3t.cli.outcome import failures_reported, show
 from s3t.errors import InputError
-from s3t.progress_bar import ProgressBar
+from s3t.progress import ProgressBar
 from s3t.wording import counted
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from s3t.cli.options import JsonOption
 from s3t.cli.outcome import failures_reported, show
 from s3t.cli.remote import RunOrServerArgument, UrlOption, folder, server
 from s3t.errors import InputError
-from s3t.progress_bar import ProgressBar
+from s3t.progress import ProgressBar
 from s3t.wording import counted
 
 if TYPE_CHECKING:

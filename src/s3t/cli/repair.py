@@ -10,7 +10,7 @@ import s3t
 from s3t.cli.display import print_training
 from s3t.cli.options import JsonOption, MovedOption, RunArgument, WorkersOption, number_of
 from s3t.cli.outcome import failures_reported, show
-from s3t.progress_bar import ProgressBar
+from s3t.progress import ProgressBar
 
 HoursOption = Annotated[
     float | None,

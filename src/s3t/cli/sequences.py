@@ -11,7 +11,7 @@ from s3t.cli import declarations
 from s3t.cli.display import choosing, print_table, working
 from s3t.cli.options import JsonOption
 from s3t.cli.outcome import failures_reported, show
-from s3t.progress_bar import ProgressBar
+from s3t.progress import ProgressBar
 from s3t.wording import counted, numbers
 
 AFTER = (1, 2, 4, 8, 16)

@@ -13,7 +13,7 @@ from s3t.cli.declarations import noted, numbers_in
 from s3t.cli.display import choosing, print_table, working
 from s3t.cli.options import JsonOption
 from s3t.cli.outcome import failures_reported, show
-from s3t.progress_bar import ProgressBar
+from s3t.progress import ProgressBar
 from s3t.wording import counted
 
 if TYPE_CHECKING:

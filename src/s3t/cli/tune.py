@@ -11,7 +11,7 @@ import typer
 from s3t.cli.display import print_table
 from s3t.cli.options import JsonOption
 from s3t.cli.outcome import failures_reported, show
-from s3t.progress_bar import ProgressBar
+from s3t.progress import ProgressBar
 
 if TYPE_CHECKING:
     from s3t.tuning import Tuning

@@ -24,10 +24,10 @@ from s3t.deletion.grouping import Grouped
 from s3t.deletion.lookup import FileMatches, Lookup
 from s3t.deletion.request import Batch, Request
 from s3t.errors import BlockedError, FsyncError, StorageError
+from s3t.events import Progress, WorkStep, silent
 from s3t.ledger import Ledger
 from s3t.ledger.locks import try_hold
 from s3t.ledger.presence import Presence
-from s3t.progress import SILENT, Progress
 from s3t.results.log import LogEntry
 
 BATCH_NAMES = 10_000
@@ -105,7 +105,7 @@ class Deleter:
         *,
         dry_run: bool = False,
         until_erased: bool = True,
-        progress: Progress | None = None,
+        progress: Progress = silent,
     ) -> Outcome:
         """Delete records by id and by subject; deleted and unknown names change nothing.
 
@@ -127,7 +127,7 @@ class Deleter:
                 for batch in batches:
                     with after_refusal(PARTLY_OUT_OF_USE if total.generations else NOTHING_CHANGED):
                         total.add(self._accept(batch))
-                    (progress or SILENT).advance(len(batch.records) + len(batch.subjects))
+                    progress(WorkStep(count=len(batch.records) + len(batch.subjects)))
             if total.generations:
                 self._after_acceptance(total.generations, until_erased=until_erased)
         return _outcome(request, in_files, total, [] if dry_run else self._entries(total))

@@ -24,9 +24,8 @@ from typing import Any
 from s3t.disk import note_failed_fsync
 from s3t.engine.local import EngineReport
 from s3t.errors import FsyncError, WorkerError
+from s3t.events import Event, Progress, StageStart, TrainingStart, WorkEnd, WorkStart
 from s3t.program import exit_on_sigterm
-from s3t.progress import Progress
-from s3t.training_events import Event, TrainingStart, tell
 
 LOOK_SECONDS = 0.5
 """Seconds between two checks of a worker that its parent still lives, and of the parent that all is as it should be."""
@@ -42,10 +41,15 @@ def serve(work: Callable[[Sequence[str], Progress], EngineReport]) -> None:
     channel, parent = Connection(int(sys.argv[1]), readable=False), int(sys.argv[2])
     os.set_inheritable(channel.fileno(), False)
     exit_on_sigterm()
+
+    def hear(event: Event) -> None:
+        if not isinstance(event, WorkStart | TrainingStart | WorkEnd):  # of these the parent tells
+            channel.send(("event", event))
+
     threading.Thread(target=_end_with, args=[parent], daemon=True, name="s3t-parent").start()
     try:
         try:
-            report = work(sys.argv[3:], _Telling(channel))
+            report = work(sys.argv[3:], hear)
         except BrokenPipeError:
             raise
         except Exception as error:
@@ -56,27 +60,6 @@ def serve(work: Callable[[Sequence[str], Progress], EngineReport]) -> None:
         channel.send(last)
     except BrokenPipeError:  # the parent has gone
         raise SystemExit(1) from None
-
-
-class _Telling:
-    """Progress that sends notes and events to the parent, which counts start and end itself."""
-
-    def __init__(self, channel: Connection[Any, Any]) -> None:
-        self._channel = channel
-
-    def start(self, what: str, total: int) -> None: ...
-
-    def note(self, what: str) -> None:
-        self._channel.send(("note", what))
-
-    def advance(self, count: int) -> None:
-        self._channel.send(("advance", count))
-
-    def hear(self, event: Event) -> None:
-        if not isinstance(event, TrainingStart):
-            self._channel.send(("event", event))
-
-    def finish(self) -> None: ...
 
 
 def _portable(error: Exception) -> Exception:
@@ -176,8 +159,8 @@ class _Worker:
             kind, content = self.channel.recv()
         except (EOFError, OSError):  # the second: within a message
             raise self._lost() from None
-        if kind == "note":
-            self._at = f", at {content}"
+        if isinstance(content, StageStart):
+            self._at = f", at {content.stage}"
         return kind, content
 
     def _lost(self) -> WorkerError:
@@ -217,12 +200,8 @@ def _listen(workers: Sequence[_Worker], progress: Progress, meanwhile: Callable[
         for channel in wait(list(busy), timeout=LOOK_SECONDS):
             worker = busy[channel]  # type: ignore[index]
             kind, content = worker.hear()
-            if kind == "note":
-                progress.note(content)
-            elif kind == "advance":
-                progress.advance(content)
-            elif kind == "event":
-                tell(progress, content)
+            if kind == "event":
+                progress(content)
             else:
                 worker.done = True
                 del busy[worker.channel]

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from s3t.core import Order
 from s3t.errors import SettingError
+from s3t.events import Progress, silent
 from s3t.orders.rules import (
     bms,
     bms_problem,
@@ -21,7 +22,6 @@ from s3t.orders.rules import (
 )
 from s3t.orders.selector import Selector, Setting, completed
 from s3t.orders.survival import survival, survival_problem
-from s3t.progress import SILENT, Progress
 from s3t.wording import did_you_mean
 
 SELECTORS: dict[str, Selector] = {
@@ -56,7 +56,7 @@ def selector_problem(selector: str, setting: Setting) -> str | None:
     return None if limit is None else limit(setting)
 
 
-def select(selector: str, setting: Setting, *, progress: Progress = SILENT) -> tuple[Order, ...]:
+def select(selector: str, setting: Setting, *, progress: Progress = silent) -> tuple[Order, ...]:
     """B orders by the selector of that name. Given orders come first; what is added has the tops least in use."""
     if selector not in SELECTORS:
         raise SettingError(no_selector(selector))
@@ -89,7 +89,7 @@ def prior_rows(
 
 
 def orders_of_shards(
-    selector: str, settings: Sequence[Setting], *, vary: bool, progress: Progress = SILENT
+    selector: str, settings: Sequence[Setting], *, vary: bool, progress: Progress = silent
 ) -> tuple[tuple[Order, ...], ...]:
     """The orders of every shard; shards with equal settings share the work.
 

@@ -30,10 +30,10 @@ import numpy.typing as npt
 
 from s3t.core import Order
 from s3t.errors import SettingError
+from s3t.events import Progress, WorkStep, silent, telling
 from s3t.orders.hits import ENUMERATED_SLICES, Floats, Hits, Ints, hits_over, uniforms
 from s3t.orders.rules import bms, cyclic, sorted_cyclic
 from s3t.orders.selector import Setting, completed
-from s3t.progress import SILENT, Progress, Steps, telling
 from s3t.wording import counted
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ _UNIT = 2.0**40
 """Weight of a certain, full depth. Leaves 13 bits of a float's 53 for sums to stay exact."""
 
 
-def survival(setting: Setting, *, progress: Progress = SILENT) -> tuple[Order, ...]:
+def survival(setting: Setting, *, progress: Progress = silent) -> tuple[Order, ...]:
     """B distinct orders; never worth less, by `expected_worth`, than `cyclic`'s, `sorted_cyclic`'s or `bms`'s.
 
     Given orders are kept. If the evaluations are spent before every order is built (B times L above 160,000), the rest
@@ -70,9 +70,9 @@ def survival(setting: Setting, *, progress: Progress = SILENT) -> tuple[Order, .
         raise SettingError(problem)
     what = f"choosing {counted(setting.budget, 'order')} of {counted(setting.slices, 'slice')}"
     evaluations = _most_evaluations(setting)
-    listener = progress if evaluations >= LONG_EVALUATIONS else SILENT
+    listener = progress if evaluations >= LONG_EVALUATIONS else silent
     with telling(listener, what, evaluations):
-        searched = _Search(setting, steps=listener).run()
+        searched = _Search(setting, progress=listener).run()
     if setting.given:
         return searched
     rivals = [sorted_cyclic(setting), cyclic(setting), *([bms(setting)] if setting.budget <= setting.slices else [])]
@@ -121,11 +121,11 @@ def _width(setting: Setting) -> int:
 
 
 class _Search:
-    """Search for the orders of one setting. `steps` hears of evaluations, `_most_evaluations` in all."""
+    """Search for the orders of one setting. `progress` hears of evaluations, `_most_evaluations` in all."""
 
-    def __init__(self, setting: Setting, *, steps: Steps) -> None:
+    def __init__(self, setting: Setting, *, progress: Progress) -> None:
         self._setting = setting
-        self._steps = steps
+        self._progress = progress
         self._to_tell = _most_evaluations(setting)
         size = setting.slices * setting.budget
         samples = _SAMPLES if size <= 512 else _SAMPLES // 2 if size <= 2048 else _SAMPLES // 4
@@ -219,7 +219,7 @@ class _Search:
     def _tell(self, evaluations: int) -> None:
         count = min(evaluations, self._to_tell)
         self._to_tell -= count
-        self._steps.advance(count)
+        self._progress(WorkStep(count=count))
 
     def _rest(self, index: int) -> Ints:
         """Depths that the other orders reach."""

@@ -34,11 +34,11 @@ import torch
 from torch import Tensor
 
 from s3t.errors import InputError
+from s3t.events import Progress, WorkStep, silent
 from s3t.models.adapters import KeptStack, Link, Stack, StageTensors, merged_on, prepare, prepared_nbytes
 from s3t.models.blocks import BlockModel, Model
 from s3t.models.encoders import Encoder, tokens
 from s3t.models.passes import Batch, Sharing, find_sharing, head_owners, tiled
-from s3t.progress import SILENT, Steps
 from s3t.recipe import Recipe, TrainingSettings
 from s3t.store import Artifact, Parent
 from s3t.tasks.aggregate import Scores
@@ -248,9 +248,9 @@ class Ensemble:
         """The link of a stage that trained a block."""
         return prepare(self.model.base, self.model.adapter, block, tensors, merged=self._merged)
 
-    def logits(self, members: Sequence[Chain], inputs: pa.Table, *, steps: Steps = SILENT) -> Scores:
+    def logits(self, members: Sequence[Chain], inputs: pa.Table, *, progress: Progress = silent) -> Scores:
         """Logits of every member on every input, M x N x C. N counts words in token tasks. NaN stands where a model
-        does not see the word. `steps` hears of each pass its number of answers; the sum is M x N.
+        does not see the word. `progress` hears of each pass its number of answers; the sum is M x N.
         """
         device = self.model.passes.device
         logits: Scores = np.full((len(members), self._windows.answers(inputs), self.model.base.answers), np.nan)
@@ -259,7 +259,7 @@ class Ensemble:
             ensemble: _Pass | None = None
             for rows, batch in itertools.chain.from_iterable(self._windows.of(inputs, device)):
                 ensemble = ensemble or _Pass(self, chains, sharing=self._shared(batch))
-                logits[np.ix_(order, rows)] = ensemble.run(batch, steps)
+                logits[np.ix_(order, rows)] = ensemble.run(batch, progress)
         return logits
 
     @contextmanager
@@ -333,12 +333,12 @@ class _Pass:
         heads = head_owners(base) if self._side_by_side else ()
         return self._ensemble.stacks.of(base, self._chains, dtype=self._ensemble.dtype, heads=heads)
 
-    def run(self, batch: Batch, steps: Steps) -> Scores:
+    def run(self, batch: Batch, progress: Progress) -> Scores:
         """The members' logits on one batch, M x N x C."""
         count, most = len(next(iter(batch.values()))), self._ensemble.rows
         trunk = self._passes.states(batch, set(self._borders)) if self._has_trunk else {}
         if not self._side_by_side or (self._merged and count >= MERGED_ROWS):
-            return self._one_by_one(batch, trunk, steps)
+            return self._one_by_one(batch, trunk, progress)
         parts: list[Scores] = []
         for team in _pieces(len(self._chains), most):
             size = team.stop - team.start
@@ -346,11 +346,11 @@ class _Pass:
             for rows in _pieces(count, max(1, most // size)):
                 some = {name: tensor[rows] for name, tensor in batch.items()}
                 done.append(self._team(team, some, {border: states[rows] for border, states in trunk.items()}))
-                steps.advance(size * (rows.stop - rows.start))
+                progress(WorkStep(count=size * (rows.stop - rows.start)))
             parts.append(np.concatenate(done, axis=1))
         return np.concatenate(parts)
 
-    def _one_by_one(self, batch: Batch, trunk: Mapping[int, Tensor], steps: Steps) -> Scores:
+    def _one_by_one(self, batch: Batch, trunk: Mapping[int, Tensor], progress: Progress) -> Scores:
         """Logits of members, each in a pass of its own above the trunk; without one, from the inputs."""
         parts: list[Scores] = []
         for number, (chain, border) in enumerate(zip(self._chains, self._borders, strict=True)):
@@ -362,7 +362,7 @@ class _Pass:
                 on = _blocks_on(self._stack, [chain], [link.block for link in chain], first=number, groups=1)
             with on:
                 parts.append(_scores(self._passes.answers(batch, border=border, states=trunk.get(border))))
-            steps.advance(len(next(iter(batch.values()))))
+            progress(WorkStep(count=len(next(iter(batch.values())))))
         return np.stack(parts)
 
     def _team(self, team: slice, batch: Batch, trunk: Mapping[int, Tensor]) -> Scores:
@@ -427,7 +427,9 @@ class WholeEnsemble:
         with exact_numerics(device, self._training), self._model.mounted({1: tensors}), torch.inference_mode():
             yield [0]
 
-    def logits(self, members: Sequence[Sequence[StageTensors]], inputs: pa.Table, *, steps: Steps = SILENT) -> Scores:
+    def logits(
+        self, members: Sequence[Sequence[StageTensors]], inputs: pa.Table, *, progress: Progress = silent
+    ) -> Scores:
         """Logits of every member on every input, M x N x C."""
         logits: Scores = np.full((len(members), self._windows.answers(inputs), self._model.base.answers), np.nan)
         device = self._model.passes.device
@@ -437,7 +439,7 @@ class WholeEnsemble:
                     with self._model.mounted({1: tensors}):
                         for rows, batch in window:
                             logits[number, rows] = self._model.passes.answers(batch).float().cpu().numpy()
-                            steps.advance(len(next(iter(batch.values()))))
+                            progress(WorkStep(count=len(next(iter(batch.values())))))
         return logits
 
 

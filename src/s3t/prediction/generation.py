@@ -21,10 +21,10 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from s3t.errors import InputError
+from s3t.events import Progress, WorkStep, silent
 from s3t.models.language import LanguageEncoder, Way, next_logits
 from s3t.models.passes import HEAD_TOKENS, Passes, tiled
 from s3t.prediction.ensemble import AnyEnsemble
-from s3t.progress import SILENT, Steps
 from s3t.tasks.aggregate import shares
 from s3t.tasks.task import ANSWERED
 
@@ -438,7 +438,7 @@ def likelihoods_of(
     passes: Passes,
     pad: int,
     batch_size: int,
-    steps: Steps = SILENT,
+    progress: Progress = silent,
 ) -> list[Likelihood]:
     """The likelihood of each continuation, some at a time, the shortest first. The members' shards weigh alike."""
     order = sorted(range(len(continuations)), key=lambda number: sum(map(len, continuations[number])))  # stable
@@ -450,5 +450,5 @@ def likelihoods_of(
             some = order[first : first + size]
             batch = [continuations[number] for number in some]
             found |= zip(some, likelihoods(passes, batch, weights_M=weights_M, pad=pad), strict=True)
-            steps.advance(len(some))
+            progress(WorkStep(count=len(some)))
     return [found[number] for number in range(len(continuations))]

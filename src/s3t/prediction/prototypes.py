@@ -17,12 +17,12 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
+from s3t.events import Progress, WorkStep, silent
 from s3t.models.adapters import StageTensors
 from s3t.models.blocks import Model
 from s3t.models.encoders import Encoder
 from s3t.models.passes import Batch, Passes
 from s3t.prediction.ensemble import Windows
-from s3t.progress import SILENT, Steps
 from s3t.recipe import TrainingSettings
 from s3t.tasks.aggregate import Scores
 from s3t.training.examples import EncodedSlice, cut
@@ -52,7 +52,7 @@ def slice_prototypes(
     *,
     labels: int,
     training: TrainingSettings,
-    steps: Steps = SILENT,
+    progress: Progress = silent,
 ) -> StageTensors:
     """A slice's sums, C x D in float64, and its records of each class, C."""
     passes = model.passes
@@ -63,7 +63,7 @@ def slice_prototypes(
         for numbers in cut(order, training.batch_size):
             batch = {name: tensor.to(passes.device) for name, tensor in encoder.collate(contents.of(numbers)).items()}
             batches.append(features(passes, batch).double().cpu())
-            steps.advance(len(numbers))
+            progress(WorkStep(count=len(numbers)))
         targets = torch.cat([torch.zeros(0, dtype=torch.int64), *(contents.targets[number] for number in order)])
         of_class = torch.nn.functional.one_hot(targets, labels).double()
         sums, counts = of_class.t() @ torch.cat(batches[1:] or batches), of_class.sum(dim=0).long()
@@ -77,7 +77,7 @@ def prototype_logits(
     inputs: pa.Table,
     *,
     training: TrainingSettings,
-    steps: Steps = SILENT,
+    progress: Progress = silent,
 ) -> Scores:
     """The logits of classifiers, N x C each, from the prototypes of their slices: cosines over TEMPERATURE. A class
     without a record is as far as can be.
@@ -91,7 +91,7 @@ def prototype_logits(
             for number, (mean, known) in enumerate(means):
                 cosines = torch.where(known, vectors @ mean.t(), -1.0)
                 logits[number, rows] = (cosines / TEMPERATURE).numpy()
-            steps.advance(len(rows) * len(means))
+            progress(WorkStep(count=len(rows) * len(means)))
     return logits
 
 

@@ -17,11 +17,11 @@ import pyarrow as pa
 
 from s3t.core import Stage, by_kind
 from s3t.errors import InputError, NoLiveShardError
+from s3t.events import Event, Progress, silent, telling
 from s3t.ledger import Snapshot
 from s3t.ledger.work import Overtaken, Uses, Work
 from s3t.prediction.answers import Answers
 from s3t.prediction.members import Member, Prefixes, choose_members, parts_within
-from s3t.progress import SILENT, Progress, Steps, telling
 from s3t.records.ingest import IngestedInputs, Inputs, ingest_inputs, ingest_labelled, ingest_windows
 from s3t.records.reading import Data
 from s3t.run.answers import Evaluation, Predictions
@@ -70,7 +70,7 @@ class Answerer:
         recipe.task.check_answers("predict")
         size = sys.maxsize if whole else recipe.task.inputs.window_batches * recipe.prediction.batch_size
         for window in ingest_windows(source, form, recipe, size=size):
-            yield self._predict(window, None, SILENT)
+            yield self._predict(window, None, silent)
 
     def _predict(self, inputs: IngestedInputs, prefixes: Prefixes | None, progress: Progress) -> Predictions:
         recent = self.parts.latest.recent()
@@ -111,7 +111,7 @@ class Answerer:
             now, members = self.choose_now()
             with suppress(Overtaken), ExitStack() as open_work:
                 work = open_work.enter_context(self.parts.presence.pending(now, uses_of(now, members)))
-                answer = self._answer(now, members, together, SILENT, work)
+                answer = self._answer(now, members, together, silent, work)
                 work.confirm()
                 predictions = tuple(divided(answer, checked))
                 return PendingAnswers(predictions, work, self.parts.presence, open_work.pop_all())
@@ -121,7 +121,7 @@ class Answerer:
     ) -> Predictions:
         count = inputs.features.num_rows
         with telling(progress, f"predicting {counted(count, 'input')}", count * len(members)):
-            return predict(self.workshop, self._answers, now, members, inputs, steps=Watched(progress, work))
+            return predict(self.workshop, self._answers, now, members, inputs, progress=watched(progress, work))
 
     def evaluate(self, data: Data, *, per_depth: bool, progress: Progress) -> Evaluation:
         recipe, labels = self.parts.recipe, self.parts.description.labels
@@ -132,7 +132,7 @@ class Answerer:
             deeper = [link for stage in by_kind(members)[0] for link in stage.chain] if per_depth else []
             wanted = sorted({*members, *deeper})
             with telling(progress, f"evaluating {counted(rows.num_rows, 'record')}", rows.num_rows * len(wanted)):
-                scores = self.workshop.logits(wanted, now, rows, steps=Watched(progress, work))
+                scores = self.workshop.logits(wanted, now, rows, progress=watched(progress, work))
                 logits, counts = dict(zip(wanted, scores, strict=True)), self.workshop.counts(rows)
                 return evaluate(self._answers, now, members, logits, rows, counts, per_depth=per_depth)
 
@@ -174,7 +174,9 @@ class Computer(Protocol):
     def counts(self, rows: pa.Table) -> Sequence[int] | None:
         """Number of answers to each input; None: one each."""
 
-    def logits(self, stages: Sequence[Stage], snapshot: Snapshot, inputs: pa.Table, steps: Steps = SILENT) -> Scores:
+    def logits(
+        self, stages: Sequence[Stage], snapshot: Snapshot, inputs: pa.Table, progress: Progress = silent
+    ) -> Scores:
         """Logits of members, M x N x C, up to a constant an input."""
 
 
@@ -185,11 +187,11 @@ def predict(
     members: Sequence[Stage],
     inputs: IngestedInputs,
     *,
-    steps: Steps,
+    progress: Progress,
 ) -> Predictions:
     features = inputs.features
     counts = workshop.counts(features)
-    logits_MNC = workshop.logits(members, snapshot, features, steps=steps)  # noqa: N806
+    logits_MNC = workshop.logits(members, snapshot, features, progress=progress)  # noqa: N806
     parts = parts_within(members, sisa_weight=answers.sisa_weight)
     predicted, probabilities = answers.answer(logits_MNC, [stage.shard for stage in members], parts, counts)
     return Predictions(
@@ -270,16 +272,11 @@ def _depth(members: Collection[Stage]) -> int:
     return max((stage.depth for stage in by_kind(members)[0]), default=0)
 
 
-@dataclass(frozen=True)
-class Watched:
-    """Steps of a computation that stops, at a batch, when a deletion has overtaken it."""
+def watched(progress: Progress, work: Work) -> Progress:
+    """Hands events on, and stops the computation, at a step, when a deletion has overtaken it."""
 
-    progress: Progress
-    work: Work
+    def hear(event: Event) -> None:
+        progress(event)
+        work.check()
 
-    def advance(self, count: int) -> None:
-        self.progress.advance(count)
-        self.work.check()
-
-    def end_epoch(self, loss: float) -> None:
-        """Do nothing: a replay reports no loss."""
+    return hear

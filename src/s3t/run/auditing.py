@@ -6,14 +6,14 @@ from s3t.audit.audit import Auditor, Mismatch, table_problems, witness_problems
 from s3t.core import Place, Stage
 from s3t.deletion.witness import Witness
 from s3t.errors import IntegrityError
+from s3t.events import Progress, WorkNote, telling
 from s3t.ledger import Snapshot
 from s3t.ledger.damage import contents_of, structure_problems
 from s3t.ledger.locks import hold
 from s3t.ledger.work import Overtaken, Uses
 from s3t.models.source import model_digest, model_folder
-from s3t.progress import Progress, telling
 from s3t.results.changes import Audit
-from s3t.run.answerer import Watched
+from s3t.run.answerer import watched
 from s3t.run.parts import Parts
 from s3t.run.reporting import outage_of
 from s3t.run.training import training_steps
@@ -116,11 +116,11 @@ def _replay(parts: Parts, auditor: Auditor, stage: Stage, mismatches: list[Misma
     now = parts.upkeep.erase_due()
     if stage not in now.stages:
         return False
-    progress.note(str(stage))
+    progress(WorkNote(what=str(stage)))
     uses = Uses(stages={link: now.stages[link] for link in stage.chain}, slices=now.seen(stage))
     try:
         with parts.presence.answering(now, uses) as work:
-            problems = list(auditor.replay(stage, now, Watched(progress, work)))
+            problems = list(auditor.replay(stage, now, watched(progress, work)))
     except Overtaken:
         return False
     mismatches += problems

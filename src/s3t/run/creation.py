@@ -18,11 +18,11 @@ from s3t.core import Order, Place, Secret
 from s3t.disk import is_folder, make_folder, reason_of, storage_errors, sync_folder, too_long
 from s3t.engine import cores_worth
 from s3t.errors import InputError, RecipeError, RunFolderError
+from s3t.events import Progress, silent
 from s3t.ledger import Ledger, SliceState
 from s3t.ledger.address import without_password
 from s3t.ledger.filling import WaitingRecords, record_rows
 from s3t.orders import KNOW_NO_PRIOR, orders_of_shards
-from s3t.progress import SILENT, Progress
 from s3t.recipe import Recipe, recipe_from
 from s3t.records.ingest import ingest_into
 from s3t.records.public import public_digest, public_records, write_public
@@ -77,7 +77,7 @@ def create_run(
             run=secrets.token_hex(8),
             ledger=_checked_url(ledger_url(checked.recipe)),
             labels=checked.labels,
-            orders=_orders(checked.recipe, progress or SILENT),
+            orders=_orders(checked.recipe, progress or silent),
             base_digest=checked.base_digest,
             validation=None if checked.public is None else public_digest(checked.public),
             secret_check=checked.secret.check(),

@@ -8,9 +8,9 @@ from s3t.aftermath import KEY_NOTED_AS_DESTROYED, NOTHING_CHANGED, OUT_OF_USE, a
 from s3t.deletion import deleter
 from s3t.deletion.request import Request
 from s3t.errors import InputError, S3TError, UnknownNamesError
+from s3t.events import Progress, silent, telling
 from s3t.ledger import ExportRow
 from s3t.ledger.locks import hold
-from s3t.progress import SILENT, Progress, telling
 from s3t.recipe import repair_due
 from s3t.records.requests import requested, requested_names
 from s3t.results.changes import Deletion, Reconciliation
@@ -56,7 +56,7 @@ def delete(
         request = Request.of(parts.secret, **names, key=key)
         if strict and (unknown := parts.deleter.delete(request, dry_run=True).unknown):  # a known name stays one
             raise UnknownNamesError(unknown, asked=len(request.names))
-    heard = progress if len(request.names) > deleter.BATCH_NAMES and not dry_run else SILENT
+    heard = progress if len(request.names) > deleter.BATCH_NAMES and not dry_run else silent
     with telling(heard, f"deleting by {counted(len(request.names), 'name')}", len(request.names)):
         outcome = parts.deleter.delete(request, dry_run=dry_run, until_erased=wait, progress=heard)
     with after_refusal(OUT_OF_USE if outcome.entries else NOTHING_CHANGED):

@@ -24,6 +24,7 @@ from s3t.aftermath import NOTHING_CHANGED, after_refusal
 from s3t.core import Stage, model_stages
 from s3t.disk import make_folder, remove_folder_durably, storage_errors
 from s3t.errors import InputError, NoLiveShardError, StorageError
+from s3t.events import Progress, WorkStep, telling
 from s3t.export.description import ExportDescription
 from s3t.export.engines import ENGINES, Engine, engine_options, engine_problems
 from s3t.export.folders import (
@@ -45,7 +46,6 @@ from s3t.models.base import pooling_of
 from s3t.models.encoders import encoder_for
 from s3t.models.language import LanguageEncoder
 from s3t.models.source import PACKAGE_PREFIX, check_unchanged, model_folder
-from s3t.progress import Progress, telling
 from s3t.results.changes import Exported, Exports
 from s3t.run.parts import Parts
 from s3t.store import read_chain
@@ -85,7 +85,7 @@ def export(parts: Parts, asked: ExportArguments, progress: Progress) -> Exports:
             made = []
             for stage in stages:
                 made.append(exporter.export(stage, now, work))
-                progress.advance(1)
+                progress(WorkStep(count=1))
             notices = tuple(exporter.notices(made))
             return Exports(exports=tuple(made), merged=asked.merge, engine=asked.engine, notices=notices)
 

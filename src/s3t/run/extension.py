@@ -9,8 +9,8 @@ from typing import Any
 from s3t.aftermath import NOTHING_CHANGED, after_refusal
 from s3t.core import Inventory, depths_after_hit, leaves, stages_of
 from s3t.errors import InputError
+from s3t.events import Progress
 from s3t.planning.forecast import Gain, gain
-from s3t.progress import Progress
 from s3t.recipe import AsNeeded, RepairPolicy
 from s3t.run.forecasting import hours_of
 from s3t.run.orders import Policy, Spares

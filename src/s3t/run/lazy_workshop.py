@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from s3t.core import KeyInputs, Place, Stage
 from s3t.errors import IsolationError, TrainingError
+from s3t.events import Progress, silent
 from s3t.ledger import Snapshot
 from s3t.recipe import Recipe
 from s3t.records.slices import Slices
 from s3t.store import Artifacts, Manifest
-from s3t.training_events import UNHEARD, StageListener
 
 if TYPE_CHECKING:
     from s3t.records.public import Public
@@ -51,10 +51,10 @@ class LazyWorkshop:
                 )
             return self._made
 
-    def train(self, stage: Stage, snapshot: Snapshot, listener: StageListener = UNHEARD) -> tuple[str, bytes, Manifest]:
+    def train(self, stage: Stage, snapshot: Snapshot, progress: Progress = silent) -> tuple[str, bytes, Manifest]:
         """As `Workshop.train`: stores nothing."""
         try:
-            return self.get().train(stage, snapshot, listener)
+            return self.get().train(stage, snapshot, progress)
         except (IsolationError, TrainingError):
             self.drop()  # the model in memory may not be the base model any more
             raise

@@ -13,10 +13,10 @@ import pyarrow as pa
 import torch
 
 from s3t.core import Place, Secret, Stage
+from s3t.events import Progress
 from s3t.ledger import Snapshot
 from s3t.models.blocks import Model
 from s3t.models.encoders import Encoded, Encoder, augmented, tokens
-from s3t.progress import Steps
 from s3t.recipe import Recipe
 from s3t.records.slices import Slices
 from s3t.training.examples import EncodedSlice, Examples, SliceStates, TrunkCache, fill_cache
@@ -90,10 +90,10 @@ class Material:
             self.forget([place for place, encoded in self._encoded.items() if encoded.digest != digests.get(place)])
             self._trunk.keep(digests)
 
-    def examples(self, stage: Stage, digests: Sequence[str], *, steps: Steps) -> Examples:
+    def examples(self, stage: Stage, digests: Sequence[str], *, progress: Progress) -> Examples:
         """The records of a stage's prefix, from files that are what the ledger says they are.
 
-        `digests` are those of the prefix's slices, in its order. `steps` hears of every batch of states to be computed.
+        `digests` are those of the prefix's slices, in its order. `progress` hears of every batch of states.
         """
         parts = [
             self.slice(Place(stage.shard, index), digest) for index, digest in zip(stage.prefix, digests, strict=True)
@@ -106,11 +106,11 @@ class Material:
         block = self._recipe.trained_block(stage.depth)
         border = self._model.border(block)
         needed = {(part.place, border) for part in parts}
-        states = [self._states(part, block, needed, steps) for part in parts]
+        states = [self._states(part, block, needed, progress) for part in parts]
         return Examples(parts, self._encoder, border=border, states=states, selected=selected)
 
     def _states(
-        self, part: EncodedSlice, block: int, needed: Collection[tuple[Place, int]], steps: Steps
+        self, part: EncodedSlice, block: int, needed: Collection[tuple[Place, int]], progress: Progress
     ) -> SliceStates:
         border = self._model.border(block)
         cached = self._trunk.find(part.place, border, part.digest)
@@ -128,7 +128,7 @@ class Material:
                 borders=wanted,
                 batch_size=self._recipe.training.batch_size,
                 needed=needed,
-                steps=steps,
+                progress=progress,
             )[border]
 
     def slice(self, place: Place, digest: str) -> EncodedSlice:

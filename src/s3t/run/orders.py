@@ -15,9 +15,9 @@ from typing import Any, TypeAlias
 from s3t.core import Order, Secret
 from s3t.disk import storage_errors
 from s3t.errors import InputError, IntegrityError
+from s3t.events import Progress, silent
 from s3t.ledger.locks import RunLock, hold
 from s3t.orders import orders_of_shards
-from s3t.progress import SILENT, Progress
 from s3t.recipe import AsNeeded, Recipe, RepairPolicy, recipe_from
 from s3t.recipe.parts import MOST_SPARES
 from s3t.recipe.schema import MOST_NUMBERS
@@ -64,7 +64,7 @@ class Orders:
             self._known = file, self._read()
         return self._known[1]
 
-    def proposed(self, recipe: Recipe, *, budget: int, progress: Progress = SILENT) -> Shards:
+    def proposed(self, recipe: Recipe, *, budget: int, progress: Progress = silent) -> Shards:
         """Every shard's orders as `extend` would make them. Changes nothing. `progress` hears of the search."""
         description = self._read()
         self._check(budget, description, recipe)
@@ -72,7 +72,7 @@ class Orders:
             return description.orders
         return self._extended(description.orders, recipe, budget=budget, progress=progress)
 
-    def extend(self, recipe: Recipe, *, budget: int, lock: RunLock, progress: Progress = SILENT) -> None:
+    def extend(self, recipe: Recipe, *, budget: int, lock: RunLock, progress: Progress = silent) -> None:
         """Add orders to every shard until it has `budget`, durably; nothing if it has them already.
 
         A crash leaves the old file or the new one; after a StorageError, `now` says whether the orders are there. Which

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, overload
 
 from s3t.aftermath import NOTHING_CHANGED, RUN_MADE, after_refusal
-from s3t.progress import SILENT, Progress
+from s3t.events import Progress, silent
 from s3t.run.parts import Parts
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Run:
     share among threads; several processes, and with a PostgreSQL ledger several hosts, may have a run open. A process
     that is forked off opens the run itself: what its parent has open raises `ForkedError` there.
 
-    Where a method takes `progress`, it hears of what takes long. Every method may raise StorageError: the disk or the
+    `progress`, where a method takes it, is a function of one `Event`. Every method may raise StorageError: the disk or the
     database refused; its `aftermath` says what is true of the run then.
     """
 
@@ -220,7 +220,7 @@ class Run:
             IsolationError: a stage touched tensors that are not its own.
             IntegrityError: the base model, a slice or an artifact is not what it should be.
         """
-        return self.parts.trainer.train_missing(progress or SILENT, workers=workers)
+        return self.parts.trainer.train_missing(progress or silent, workers=workers)
 
     def repair(
         self, *, workers: WorkerCount = 1, hours: float | None = None, progress: Progress | None = None
@@ -237,7 +237,7 @@ class Run:
         Raises:
             InputError: that is no number of hours. Other errors as for `train`.
         """
-        return self.parts.trainer.train_missing(progress or SILENT, workers=workers, hours=hours)
+        return self.parts.trainer.train_missing(progress or silent, workers=workers, hours=hours)
 
     def extend(
         self,
@@ -270,8 +270,8 @@ class Run:
 
         asked = more_asked(budget=budget, spares=spares, spare_depth=spare_depth, policy=policy)
         if isinstance(asked, Spares | Policy):
-            return self.parts.trainer.change_repair(asked, progress or SILENT, workers=workers)
-        return self.parts.trainer.extend(asked, progress or SILENT, workers=workers)
+            return self.parts.trainer.change_repair(asked, progress or silent, workers=workers)
+        return self.parts.trainer.extend(asked, progress or silent, workers=workers)
 
     @overload
     def extension(self, *, budget: int, progress: Progress | None = None) -> Extension: ...
@@ -300,7 +300,7 @@ class Run:
         from s3t.run.extension import extension_forecast, more_asked
 
         asked = more_asked(budget=budget, spares=spares, spare_depth=spare_depth, policy=policy)
-        return extension_forecast(self.parts, asked, progress or SILENT)
+        return extension_forecast(self.parts, asked, progress or silent)
 
     def predict(
         self, inputs: Inputs, *, prefixes: Prefixes | None = None, progress: Progress | None = None
@@ -316,7 +316,7 @@ class Run:
             NoLiveShardError: no shard can answer.
             InputError: the inputs do not fit the recipe, or a prefix is not alive.
         """
-        return self.parts.answerer.predict(inputs, prefixes, progress or SILENT)
+        return self.parts.answerer.predict(inputs, prefixes, progress or silent)
 
     def prepare(self, *, look_seconds: float = 0.1) -> None:
         """Load the base model now, and from now on look at the ledger every `look_seconds`: for servers."""
@@ -348,7 +348,7 @@ class Run:
             NoLiveShardError: no shard can answer.
             InputError: the run is of another task, or as `predict`.
         """
-        return self.parts.answerer.score(data, prefixes, progress or SILENT)
+        return self.parts.answerer.score(data, prefixes, progress or silent)
 
     def generate(
         self,
@@ -381,7 +381,7 @@ class Run:
             InputError: the run is of another task; a prompt is not as the recipe says, or too long for the model.
         """
         sampling = self._sampling(stop, seed, max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p, n=n)
-        return self.parts.writer.generate(prompts, prefixes, sampling, progress or SILENT)
+        return self.parts.writer.generate(prompts, prefixes, sampling, progress or silent)
 
     def stream(
         self,
@@ -438,10 +438,10 @@ class Run:
         if write != 0:
             self.parts.writer.check_comparison(write)
         while True:
-            evaluation = self.parts.answerer.evaluate(data, per_depth=per_depth, progress=progress or SILENT)
+            evaluation = self.parts.answerer.evaluate(data, per_depth=per_depth, progress=progress or silent)
             if write == 0:
                 return evaluation
-            generation, metrics = self.parts.writer.compared(data, write, progress or SILENT)
+            generation, metrics = self.parts.writer.compared(data, write, progress or silent)
             if generation == evaluation.generation:  # else a deletion came between
                 return evaluation.with_metrics(metrics)
 
@@ -492,7 +492,7 @@ class Run:
             dry_run=dry_run,
             wait=wait,
             repair=repair,
-            progress=progress or SILENT,
+            progress=progress or silent,
         )
 
     def erase(self, *, clones_are_gone: bool = False) -> Status:
@@ -552,7 +552,7 @@ class Run:
         from s3t.run.exporting import ExportArguments, export
 
         asked = ExportArguments(output=Path(output), shard=shard, merge=merge, engine=engine)
-        return export(self.parts, asked, progress or SILENT)
+        return export(self.parts, asked, progress or silent)
 
     def withdraw(self, name: str) -> Status:
         """Note that no copy of an export is left, in no folder and in no server; deletions wait for it no more.
@@ -581,4 +581,4 @@ class Run:
         """
         from s3t.run.auditing import audit
 
-        return audit(self.parts, replay=replay, seed=seed, progress=progress or SILENT)
+        return audit(self.parts, replay=replay, seed=seed, progress=progress or silent)

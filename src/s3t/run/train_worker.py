@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from s3t.engine import EngineReport
 from s3t.engine.pool import serve
+from s3t.events import Progress
 from s3t.program import set_up_process
-from s3t.progress import Progress
 from s3t.run import Run
 
 

@@ -18,9 +18,9 @@ from s3t.core import Inventory, Stage, by_kind
 from s3t.disk import storage_errors
 from s3t.engine import EngineReport, run_in_pool, run_stages
 from s3t.errors import InputError, StorageError
+from s3t.events import EpochEnd, Event, Progress, StageEnd, StageStart, TrainingStart, WorkStep, telling
 from s3t.ledger import Snapshot, Trained
 from s3t.ledger.work import Leaving, Overtaken, Uses, Work
-from s3t.progress import Progress, telling
 from s3t.recipe import Recipe
 from s3t.results.changes import TrainedStage, Training
 from s3t.run.orders import Policy, Spares
@@ -28,12 +28,11 @@ from s3t.run.parts import Parts
 from s3t.run.placement import WorkerCount, check_workers, placements
 from s3t.run.reporting import inventory_now, outage_of
 from s3t.store import Manifest, lost_stages
-from s3t.training_events import EpochEnd, Event, StageEnd, StageStart, TrainingStart, tell
 from s3t.wording import counted
 
 
 class StageReport:
-    """Listener of one stage's training: reports progress, and stops the training if a deletion overtakes it.
+    """Progress of one stage's training: makes epochs of steps, and stops the training if a deletion overtakes it.
 
     `records` are those of an epoch, about.
     """
@@ -43,23 +42,24 @@ class StageReport:
         self._losses: list[float] = []
         self._records = 0
         self._began = self._epoch_began = time.monotonic()
-        progress.note(str(stage))
-        tell(progress, StageStart(stage=stage, records=records, epochs=epochs))
+        progress(StageStart(stage=stage, records=records, epochs=epochs))
 
     @property
     def seconds(self) -> float:
         return time.monotonic() - self._began
 
-    def advance(self, count: int) -> None:
-        self._records += count
-        self._progress.advance(count)
+    def __call__(self, event: Event) -> None:
+        self._progress(event)
         self._work.check()
+        if isinstance(event, WorkStep):
+            self._records += event.count
+            if event.loss is not None:
+                self._end_epoch(event.loss)
 
-    def end_epoch(self, loss: float) -> None:
+    def _end_epoch(self, loss: float) -> None:
         now = time.monotonic()
         self._losses.append(loss)
-        tell(
-            self._progress,
+        self._progress(
             EpochEnd(
                 stage=self._stage,
                 epoch=len(self._losses),
@@ -67,7 +67,7 @@ class StageReport:
                 loss=loss,
                 records=self._records,
                 seconds=now - self._epoch_began,
-            ),
+            )
         )
         self._records, self._epoch_began = 0, now
 
@@ -80,45 +80,7 @@ class StageReport:
             seconds=self.seconds,
             validation=manifest.validation,
         )
-        tell(self._progress, end)
-
-
-class Summarised:
-    """Progress that keeps the end of every stage for the report, and hands everything on."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-        self._ends: dict[Stage, StageEnd] = {}
-
-    def of(self, stages: tuple[Stage, ...]) -> tuple[TrainedStage, ...]:
-        ends = [self._ends[stage] for stage in stages]
-        return tuple(
-            TrainedStage(
-                **end.stage._asdict(),
-                steps=end.steps,
-                losses=end.losses,
-                seconds=round(end.seconds, 3),
-                validation=end.validation,
-            )
-            for end in ends
-        )
-
-    def start(self, what: str, total: int) -> None:
-        self._progress.start(what, total)
-
-    def note(self, what: str) -> None:
-        self._progress.note(what)
-
-    def advance(self, count: int) -> None:
-        self._progress.advance(count)
-
-    def hear(self, event: Event) -> None:
-        if isinstance(event, StageEnd):
-            self._ends[event.stage] = event
-        tell(self._progress, event)
-
-    def finish(self) -> None:
-        self._progress.finish()
+        self._progress(end)
 
 
 @dataclass(frozen=True)
@@ -144,18 +106,24 @@ class Trainer:
         inventory = self._inventory()
         missing = inventory.missing()
         places = placements(workers, missing, recipe.training)
-        heard = Summarised(progress)
-        with telling(heard, _work_of(inventory, missing, recipe), training_steps(inventory, missing, recipe)):
-            tell(heard, TrainingStart(stages=len(missing)))
+        ends: dict[Stage, StageEnd] = {}
+
+        def hear(event: Event) -> None:
+            if isinstance(event, StageEnd):
+                ends[event.stage] = event
+            progress(event)
+
+        with telling(hear, _work_of(inventory, missing, recipe), training_steps(inventory, missing, recipe)):
+            hear(TrainingStart(stages=len(missing)))
             if len(places) > 1:
                 arguments = [str(self.parts.layout.root), str(until)]
                 meanwhile = self.parts.ledger.snapshot  # raises, if another thread closes the run
-                report = run_in_pool("s3t.run.train_worker", arguments, places, progress=heard, meanwhile=meanwhile)
+                report = run_in_pool("s3t.run.train_worker", arguments, places, progress=hear, meanwhile=meanwhile)
             else:
-                report = self._train_here(heard, until)
+                report = self._train_here(hear, until)
         after = inventory_now(self.parts)
         return Training(
-            summaries=heard.of(report.trained),
+            summaries=tuple(_summary(ends[stage]) for stage in report.trained),
             discarded=report.discarded,
             seconds=time.monotonic() - started,
             generation=after.generation,
@@ -276,6 +244,16 @@ class Trainer:
             self.parts.store.put(trained.stage.shard, trained.key, content, manifest)
             with self.parts.ledger.writing() as transaction:
                 return transaction.commit(trained)
+
+
+def _summary(end: StageEnd) -> TrainedStage:
+    return TrainedStage(
+        **end.stage._asdict(),
+        steps=end.steps,
+        losses=end.losses,
+        seconds=round(end.seconds, 3),
+        validation=end.validation,
+    )
 
 
 def _work_of(inventory: Inventory, stages: Sequence[Stage], recipe: Recipe) -> str:

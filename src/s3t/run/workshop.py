@@ -19,6 +19,7 @@ import pyarrow as pa
 import torch
 
 from s3t.core import KeyInputs, Place, Stage, by_kind, model_stages, stage_key, stage_seed
+from s3t.events import Progress, silent
 from s3t.ledger import Snapshot
 from s3t.models.adapters import StageTensors, deserialize, serialize
 from s3t.models.assembly import assemble
@@ -38,7 +39,6 @@ from s3t.prediction.generation import (
     write_after,
 )
 from s3t.prediction.prototypes import prototype_logits, slice_prototypes
-from s3t.progress import SILENT, Steps
 from s3t.recipe import Recipe
 from s3t.records.public import Public
 from s3t.records.slices import Slices
@@ -47,7 +47,6 @@ from s3t.store import Artifact, Artifacts, Manifest, Parent, read_chain
 from s3t.tasks.aggregate import Scores
 from s3t.training.numerics import environment, exact_numerics, resolve_device, slow_precision
 from s3t.training.stage import train_stage
-from s3t.training_events import UNHEARD, StageListener
 from s3t.waiting import warn_if_threads_spin
 
 
@@ -125,18 +124,18 @@ class Workshop:
         self,
         stage: Stage,
         snapshot: Snapshot,
-        listener: StageListener = UNHEARD,
+        progress: Progress = silent,
     ) -> tuple[str, bytes, Manifest]:
         """Train a stage from the slices and the parents of a snapshot; its key, tensor file and manifest.
 
-        The listener hears of every step and epoch; no loss goes into what is returned.
+        `progress` hears of every step, and of the losses; no loss goes into what is returned.
         """
         digests = snapshot.digests(stage)
         parents = self._parents(stage, snapshot)
         above = parents[-1].manifest if parents else None
         key = stage_key(self._inputs, stage, slice_digests=digests, parent=None if above is None else above.key)
         if stage.kind == "prototypes":
-            return self._stored(stage, key, digests, self._prototypes(stage, digests, listener), steps=0, above=None)
+            return self._stored(stage, key, digests, self._prototypes(stage, digests, progress), steps=0, above=None)
         block = self._recipe.trained_block(stage.depth)
         models = {
             self._recipe.trained_block(len(artifact.manifest.prefix)): deserialize(artifact.content)
@@ -149,11 +148,11 @@ class Workshop:
                 block,
                 frozen=models,
                 start=start,
-                examples=self.material.examples(stage, digests, steps=listener),
+                examples=self.material.examples(stage, digests, progress=progress),
                 target=self._recipe.task.target,
                 training=self._recipe.training,
                 seed=partial(stage_seed, self._recipe.training.seed, stage),
-                listener=listener,
+                progress=progress,
             )
         tried = [*models.items(), (block, trained.tensors)]
         score = self._score(self._public.rows, tried) if self._public else None
@@ -172,7 +171,7 @@ class Workshop:
         """Number of answers to each input; None: one each."""
         return self._windows.counts(rows)
 
-    def _prototypes(self, stage: Stage, digests: Sequence[str], steps: Steps) -> StageTensors:
+    def _prototypes(self, stage: Stage, digests: Sequence[str], progress: Progress) -> StageTensors:
         with self._turn:
             return slice_prototypes(
                 self.model,
@@ -180,7 +179,7 @@ class Workshop:
                 self.encoder,
                 labels=len(self._labels),
                 training=self._recipe.training,
-                steps=steps,
+                progress=progress,
             )
 
     def _stored(
@@ -231,18 +230,18 @@ class Workshop:
         stages: Sequence[Stage],
         snapshot: Snapshot,
         inputs: pa.Table,
-        steps: Steps = SILENT,
+        progress: Progress = silent,
     ) -> Scores:
         """The logits of live prefixes, M x N x C."""
         models, classifiers = by_kind(stages)
         scores: dict[Stage, Scores] = {}
         if models:
             chains = [self.chain(stage, snapshot) for stage in models]
-            scores |= zip(models, self.ensemble.logits(chains, inputs, steps=steps), strict=True)
+            scores |= zip(models, self.ensemble.logits(chains, inputs, progress=progress), strict=True)
         if classifiers:
             sums = [[self._sums(link, snapshot) for link in stage.chain] for stage in classifiers]
             answers = prototype_logits(
-                self.model, self._windows, sums, inputs, training=self._recipe.training, steps=steps
+                self.model, self._windows, sums, inputs, training=self._recipe.training, progress=progress
             )
             scores |= zip(classifiers, answers, strict=True)
         return np.stack([scores[stage] for stage in stages])
@@ -257,7 +256,7 @@ class Workshop:
         return positions_of(self.model.base.model)
 
     def likelihoods(
-        self, stages: Sequence[Stage], snapshot: Snapshot, continuations: Sequence[Continuation], steps: Steps
+        self, stages: Sequence[Stage], snapshot: Snapshot, continuations: Sequence[Continuation], progress: Progress
     ) -> list[Likelihood]:
         return likelihoods_of(
             continuations,
@@ -267,7 +266,7 @@ class Workshop:
             passes=self.model.passes,
             pad=self.language.pad_token_id,
             batch_size=self._recipe.prediction.batch_size,
-            steps=steps,
+            progress=progress,
         )
 
     def write(

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from s3t.core import Stage
 from s3t.errors import InputError, OvertakenError, S3TError
+from s3t.events import Progress, WorkStep, silent, telling
 from s3t.ledger.work import Overtaken, Work
 from s3t.prediction.members import Member, Prefixes
-from s3t.progress import SILENT, Progress, telling
 from s3t.records.ingest import IngestedInputs, Inputs, ingest_labelled, ingest_prompts
 from s3t.records.reading import Data
-from s3t.run.answerer import Answerer, State, Watched, member_of, uses_of
+from s3t.run.answerer import Answerer, State, member_of, uses_of, watched
 from s3t.run.pending import PendingTexts
 from s3t.tasks.targets import rouge_scorer, text_metrics
 from s3t.wording import counted
@@ -116,7 +116,7 @@ class Writer:
         prompts: dict[Sampling, list[Sequence[int]]] = {}
         for prompt, sampling in asked:
             prompts.setdefault(sampling, []).append(prompt)
-        written = self.answerer.computed(None, lambda state: self._write(state, prompts, SILENT), within=within)
+        written = self.answerer.computed(None, lambda state: self._write(state, prompts, silent), within=within)
         texts = {sampling: iter(collected.texts) for sampling, collected in written.items()}
         return ["".join(next(texts[sampling])) for _, sampling in asked]
 
@@ -148,8 +148,8 @@ class Writer:
         """Likelihood of each continuation, given in tokens, under the ensemble; `within` as for `Answerer.computed`."""
 
         def compute(state: State) -> list[Likelihood]:
-            steps = Watched(SILENT, state.work)
-            return self.answerer.workshop.likelihoods(state.members, state.now, continuations, steps)
+            progress = watched(silent, state.work)
+            return self.answerer.workshop.likelihoods(state.members, state.now, continuations, progress)
 
         return self.answerer.computed(None, compute, within=within)
 
@@ -174,7 +174,7 @@ class Writer:
                 for pieces in self._steps(now, members, asked[sampling], sampling):
                     work.check()
                     collected.add(pieces)
-                    progress.advance(_done(pieces, collected, sampling))
+                    progress(WorkStep(count=_done(pieces, collected, sampling)))
         return written
 
     def stream(self, prompt: Any, prefixes: Prefixes | None, sampling: Sampling) -> Iterator[str]:

@@ -18,9 +18,9 @@ from torch import Tensor
 from s3t.core import Place
 from s3t.disk import storage_errors
 from s3t.errors import StorageError
+from s3t.events import Progress, WorkStep
 from s3t.models.encoders import Encoded, Encoder
 from s3t.models.passes import Batch, Passes, pack_states, padded_states, token_counts
-from s3t.progress import Steps
 
 
 def epoch_batches(count: int, *, batch_size: int, seed: int) -> list[list[int]]:
@@ -258,12 +258,12 @@ def fill_cache(
     borders: Collection[int],
     batch_size: int,
     needed: Collection[Name],
-    steps: Steps,
+    progress: Progress,
 ) -> dict[int, SliceStates]:
     """Compute a slice's states at some borders in one go through its records, and hold them.
 
     Borders that no stage needs now are left out where there is no free room; the others' states are returned. Passes go
-    through the bare base model, within `exact_numerics`. Steps hear of each pass, with 0 records of a stage.
+    through the bare base model, within `exact_numerics`. `progress` hears of each pass, with 0 records of a stage.
     """
     order = sorted(range(len(contents.records)), key=contents.lengths.__getitem__) if contents.lengths else None
     batches = cut(order or list(range(len(contents.records))), batch_size)
@@ -289,7 +289,7 @@ def fill_cache(
         for record, count in zip(numbers, tokens, strict=True):
             starts[record], lengths[record] = row, count
             row += count
-        steps.advance(0)
+        progress(WorkStep(count=0))
     states = {}
     for border, (room, on_disk) in (rooms or {}).items():
         states[border] = SliceStates(packed=room, starts=starts, lengths=lengths)

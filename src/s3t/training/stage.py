@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from transformers import get_scheduler
 
 from s3t.errors import TrainingError
+from s3t.events import Progress, WorkStep, silent
 from s3t.models.adapters import StageTensors
 from s3t.models.blocks import BlockTensors, Model
 from s3t.models.passes import HEAD_TOKENS, Batch, Packing, Passes, pack
@@ -26,7 +27,6 @@ from s3t.recipe import TrainingSettings
 from s3t.tasks import Target
 from s3t.training.examples import Examples, cut, epoch_batches
 from s3t.training.numerics import exact_numerics
-from s3t.training_events import UNHEARD, StageListener
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +86,7 @@ def train_stage(
     target: Target,
     training: TrainingSettings,
     seed: Callable[[str], int],
-    listener: StageListener = UNHEARD,
+    progress: Progress = silent,
 ) -> TrainingResult:
     """Train a block, 1 for the top one, and the head. The base model is restored at the end.
 
@@ -109,7 +109,7 @@ def train_stage(
             parameters = mount.thaw()
             torch.manual_seed(seed("dropout"))
             groups = _groups(parameters, set(model.base.head_parameters().values()), training)
-            steps = _fit(model.passes, groups, parameters, examples, target, training, seed, listener)
+            steps = _fit(model.passes, groups, parameters, examples, target, training, seed, progress)
             if not all(bool(parameter.isfinite().all()) for parameter in parameters):
                 raise TrainingError(
                     "training diverged: the block or the head holds numbers that are not finite; nothing is stored. "
@@ -140,7 +140,7 @@ def _fit(
     target: Target,
     training: TrainingSettings,
     seed: Callable[[str], int],
-    listener: StageListener,
+    progress: Progress,
 ) -> int:
     count = len(examples)
     total = training.epochs * math.ceil(count / training.batch_size)
@@ -173,9 +173,8 @@ def _fit(
             optimizer.zero_grad(set_to_none=True)
             answers += total
             steps += 1
-            listener.advance(len(numbers))
-        if answers:
-            listener.end_epoch(summed.item() / answers)
+            loss = summed.item() / answers if numbers is order[-1] and answers else None
+            progress(WorkStep(count=len(numbers), loss=loss))
     return steps
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from s3t.errors import DataError, InputError, RecipeError, TrainingError
+from s3t.events import Progress, WorkStep, silent, telling
 from s3t.extras import how_to_install
-from s3t.progress import SILENT, Progress, telling
 from s3t.recipe import Recipe, recipe_from
 from s3t.recipe.loading import to_yaml
 from s3t.records.ingest import Records, ingest
@@ -144,14 +144,14 @@ def tune(
     digests = [public_digest(records.rows) for _, records in public]
     about = hashlib.sha256(json.dumps([fields, [repr(choice) for choice in space], digests]).encode()).hexdigest()
     study = _study(folder, about, space, sampler=sampler, seed=seed)
-    heard = progress or SILENT
+    heard = progress or silent
     with telling(heard, f"tuning: {counted(trials, 'trial')}", max(0, trials - len(_done(study)))):
         while (remaining := trials - len(_done(study))) > 0 and not _exhausted(study):
             study.optimize(
                 lambda trial: _score(trial, study, space, fields, data=data, validation=validation, folder=folder),
                 n_trials=remaining,
                 catch=(RecipeError, TrainingError),
-                callbacks=[lambda _study, _trial: heard.advance(1)],
+                callbacks=[lambda _study, _trial: heard(WorkStep(count=1))],
             )
     tuning = Tuning(trials=_done(study), fields=fields)
     if all(trial.score is None for trial in tuning.trials):

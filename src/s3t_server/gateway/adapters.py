@@ -14,10 +14,10 @@ from pathlib import Path
 
 from s3t.core import Stage
 from s3t.errors import InputError
+from s3t.events import silent
 from s3t.export.folders import this_host
 from s3t.ledger import ExportRow, Snapshot
 from s3t.ledger.work import Leaving, Overtaken, Uses, Work
-from s3t.progress import SILENT
 from s3t.run.exporting import ExportArguments, export
 from s3t.run.parts import Parts
 
@@ -93,7 +93,7 @@ class Adapters:
         asked = ExportArguments(
             output=self._output, shard=shard, merge=False, engine="vllm", base_is_checked=self._base_is_checked
         )
-        (done,) = export(self._parts, asked, SILENT).exports
+        (done,) = export(self._parts, asked, silent).exports
         self._base_is_checked = True
         for each in self.exports():
             if each.name == done.name and each.made_at is not None:

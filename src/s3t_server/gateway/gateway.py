@@ -13,16 +13,16 @@ import pyarrow as pa
 
 from s3t.core import Stage
 from s3t.errors import EngineError, InputError, NoLiveShardError
+from s3t.events import Progress, WorkStep, silent
 from s3t.ledger import Snapshot
 from s3t.ledger.work import Overtaken
 from s3t.models.encoders import Encoder, encoder_for
 from s3t.models.source import model_folder
 from s3t.prediction.answers import Answers
 from s3t.prediction.members import choose_members
-from s3t.progress import SILENT, Steps
 from s3t.records.ingest import IngestedInputs
 from s3t.run import Run
-from s3t.run.answerer import Watched, divided, predict, uses_of
+from s3t.run.answerer import divided, predict, uses_of, watched
 from s3t.run.parts import Parts
 from s3t.run.pending import PendingAnswers
 from s3t.tasks.aggregate import Scores
@@ -108,7 +108,7 @@ class Gateway:
             answers = Answers.of(recipe, self._parts.description.labels)
             computer = _Remote(self._engine, self._encoder, adapters, self._asking, len(answers.labels))
             try:
-                answer = predict(computer, answers, now, members, inputs, steps=Watched(SILENT, work))
+                answer = predict(computer, answers, now, members, inputs, progress=watched(silent, work))
             except EngineError:
                 work.confirm()  # after a deletion it may refuse what it is asked to forget
                 raise
@@ -130,7 +130,9 @@ class _Remote:
         """None: the engine gives one answer to each input."""
         return
 
-    def logits(self, stages: Sequence[Stage], snapshot: Snapshot, inputs: pa.Table, steps: Steps = SILENT) -> Scores:
+    def logits(
+        self, stages: Sequence[Stage], snapshot: Snapshot, inputs: pa.Table, progress: Progress = silent
+    ) -> Scores:
         """Logits M x N x C; the members are those of `adapters`."""
         prompts = [record["input_ids"].tolist() for record in self.encoder.encode(inputs)]
         if not prompts:
@@ -140,7 +142,7 @@ class _Remote:
             for adapter in self.adapters
         ]
         found = [each.result() for each in asked]
-        steps.advance(len(prompts) * len(stages))
+        progress(WorkStep(count=len(prompts) * len(stages)))
         return np.log(np.maximum(np.stack(found), _LEAST))
 
 
