@@ -43,8 +43,8 @@ class Run:
     share among threads; several processes, and with a PostgreSQL ledger several hosts, may have a run open. A process
     that is forked off opens the run itself: what its parent has open raises `ForkedError` there.
 
-    `progress`, where a method takes it, is a function of one `Event`. Every method may raise StorageError: the disk or the
-    database refused; its `aftermath` says what is true of the run then.
+    `progress`, where a method takes it, is a function of one `Event`. Every method may raise StorageError: the disk or
+    the database refused; its `aftermath` says what is true of the run then.
     """
 
     def __init__(self, path: Path) -> None:
