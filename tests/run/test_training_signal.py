@@ -177,10 +177,15 @@ def test_a_loss_that_somebody_keeps_is_found(text_model, tmp_path, state, monkey
     """The mistakes: a manifest that says how well training went; a log beside the artifacts."""
     train = Workshop.train
 
-    def noting(self, stage, snapshot, listener):
-        losses, heard = [], listener.end_epoch
-        listener.end_epoch = lambda loss: (losses.append(loss), heard(loss))
-        key, content, manifest = train(self, stage, snapshot, listener)
+    def noting(self, stage, snapshot, progress):
+        losses = []
+
+        def hear(event):
+            if isinstance(event, s3t.WorkStep) and event.loss is not None:
+                losses.append(event.loss)
+            progress(event)
+
+        key, content, manifest = train(self, stage, snapshot, hear)
         if where == "manifest":
             noted = manifest.environment | {"loss": str(losses)}
             return key, content, manifest.model_copy(update={"environment": noted})
