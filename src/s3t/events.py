@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:  # a command's help is shown without what stages need
-    from s3t.stages import Stage
+    from s3t.core import Stage
 
 
 @dataclass(frozen=True, kw_only=True)
