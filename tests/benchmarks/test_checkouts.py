@@ -27,7 +27,7 @@ BRANCHES = {
     "while x and (y or method.one_slice): ...": {"method": 1},
 }
 NONE = [
-    "return_ = column_values(table, name, column_types.is_text) or ()",
+    "return_ = table.cells(name, column_types.is_text) or ()",
     "if is_text(column): ...",
     "if types.is_regression(kind): ...",
     '"""A note: if task == x, or is_text."""',

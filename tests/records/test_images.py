@@ -20,9 +20,8 @@ IMAGE = [[(row * column) % 251 for column in range(32)] for row in range(32)]
 
 
 def problems_of(cell, folder):
-    positions = Positions("row")
-    rows, problems = pa.table({"image": pa.array([cell])}), Problems(positions)
-    image_bytes(Table(rows=rows, where="", folder=folder, positions=positions, first=0, problems=problems), "image")
+    rows, problems = pa.table({"image": pa.array([cell])}), Problems(Positions("row"))
+    image_bytes(Table(rows=rows, where="", folder=folder, first=0, problems=problems), "image")
     return problems.sentences()
 
 

@@ -164,7 +164,7 @@ def test_a_label_outside_the_declared_set_is_named_by_row():
 
 def test_a_missing_label_is_named_by_row():
     (problem,) = problems_of(frame(label=[None, "b"]))
-    assert problem.startswith("row 0: column 'label' does not hold a label")
+    assert problem.startswith("row 0: the label (column 'label') does not hold a label")
 
 
 @pytest.mark.parametrize("value", ["much", None, float("nan"), float("inf"), ""])

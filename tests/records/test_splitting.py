@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from s3t.core import place_of
 from s3t.errors import DataError
 from s3t.ledger.filling import WaitingRecords, record_rows
-from s3t.records import columns, splitting
+from s3t.records import reading, splitting
 from s3t.records import rows as rows_module
 from s3t.records.ingest import ingest
 from s3t.records.rows import Cells, DuplicateFinder, count_distinct, short_digest
@@ -31,7 +31,7 @@ SIZES = {"shards": 2, "slices": 3}
 @pytest.fixture(params=[1, 2, 3])
 def narrow(request, monkeypatch):
     """Windows of few rows."""
-    for module in (rows_module, columns):
+    for module in (rows_module, reading):
         monkeypatch.setattr(module, "WINDOW_ROWS", request.param)
 
 
@@ -120,7 +120,7 @@ def test_problems_name_their_rows_across_windows(narrow):
     assert "row 1: the id (column 'id') is a duplicate of row 0's" in message
     assert "row 1: column 'text' is empty or blank" in message
     assert "row 0: the label (column 'label') is outside the declared labels" in message
-    assert "row 1: column 'label' does not hold" in message
+    assert "row 1: the label (column 'label') does not hold" in message
 
 
 def peak(records, act):

@@ -86,7 +86,7 @@ def test_blank_lines_are_no_rows_and_lone_carriage_returns_end_them(tmp_path):
     path.write_bytes(b'\r\rid,text\r\r1,a\r\r2,"b\rc"\r\r')
     table = read_data(path, columns=USED)
     assert table.rows.to_pylist() == [{"id": "1", "text": "a"}, {"id": "2", "text": "b\rc"}]
-    assert table.positions.numbers(range(2)) == [5, 7]
+    assert table.problems.positions.numbers(range(2)) == [5, 7]
 
 
 def test_a_window_of_long_texts_has_fewer_rows(tmp_path, monkeypatch):

@@ -19,10 +19,9 @@ import pyarrow as pa
 from s3t.errors import DataError
 from s3t.recipe import Group, Recipe
 from s3t.recipe.labels import LabelNames, alike, comparison_key, name_of
-from s3t.records.columns import column_values, converted, parsed, values_of
-from s3t.records.features import read_features
-from s3t.records.reading import Problems, Table, columns_in_words
-from s3t.records.requests import CellError, name_in, normal_form
+from s3t.records.features import read_features, values_of
+from s3t.records.reading import Problems, Table, columns_in_words, converted
+from s3t.records.requests import CellError, name_in, needed_name, normal_form
 from s3t.records.rows import Cells, DuplicateFinder, canonical_bytes
 from s3t.tasks import Kind
 from s3t.wording import did_you_mean
@@ -60,27 +59,23 @@ class OneGroupEach:
         rows, firsts = self._owners.repeated()
         groups = np.frombuffer(self._groups, dtype=np.uintc)
         differ = groups[rows] != groups[firsts]
-        problems.begin(0)
         for row, first in zip(rows[differ].tolist(), firsts[differ].tolist(), strict=True):
-            problems.add_row(
-                row,
-                f"{self._owner_is} has another group here than in {problems.named(first)}; such records "
+            problems.add(
+                f"{self._owner_is} has another group here than in {problems.positions.named([first])}; such records "
                 "lie in one slice, so give them one group",
+                row,
             )
 
 
 class CheckedRows(NamedTuple):
     rows: pa.Table
     among: list[tuple[int, ...]] | None
-    """See `Records.among`."""
+    """For each row, the slices of its shard that its group is spread over; None without groups. The group itself is not
+    kept: the slice implies it."""
 
 
 class Checks:
-    """The checks of records, window by window.
-
-    Args:
-        fixed: the label set of a run, which cannot change any more; None: the recipe's.
-    """
+    """The checks of records, window by window. `fixed` is the label set of a run, which cannot change any more."""
 
     labels: tuple[str, ...] = ()
     """The label set, once all windows were looked at."""
@@ -90,6 +85,7 @@ class Checks:
         self._columns = recipe.columns.model_copy(update={} if with_owners else {"id": None, "subject": None})
         self._group = group = recipe.partition.group if with_owners else None
         self._names: list[str] = []
+        """Columns of the windows so far."""
         self._ids = DuplicateFinder()
         self._first_rows: dict[str, int] = {}
         """First row of each label, for `labels: infer`."""
@@ -102,6 +98,8 @@ class Checks:
             self._fields.pop(self._columns.label, None)
         if group is not None:
             self._fields.setdefault(group.column, "partition.group.column")
+        self._declared = tuple(recipe.labels) if fixed is None and isinstance(recipe.labels, list) else fixed
+        """The label set of the run or the recipe; None if it is the data's."""
 
     def checked(self, tables: Iterable[Table]) -> Iterator[CheckedRows]:
         """The records of each window, while there is no problem; those of all windows are told at their end."""
@@ -117,18 +115,21 @@ class Checks:
         """The records of the next window; None if there are problems in it, or were in an earlier one."""
         table = self._with_known_columns(table)
         features = read_features(table, self._recipe)
-        labels = self._labels(table)
+        labels = None if self._recipe.task.target.column is None else self._labels(table)
         if self._recipe.task.inputs.in_words and labels is not None:
             self._check_counts(table, features["text"], labels)
-        given = self._subjects(table)
-        subjects = converted((subject and normal_form(subject) for subject in Cells(given)), pa.string())
+        # A column of nothing where there is none: then no record has a subject.
+        given = table.cells(self._columns.subject, "name") or itertools.repeat(None, table.rows.num_rows)
+        what = f"the subject (column {self._columns.subject!r})"
+        owners = table.parsed(given, name_in, pa.string(), what=what)
+        subjects = converted((owner and normal_form(owner) for owner in Cells(owners)), pa.string())
         ids = self._declared_ids(table)
-        groups = self._groups(table, labels, subjects)
+        groups = None if self._group is None else self._groups(table, self._group, labels, subjects)
         if table.problems or self._missing():
             return None
         if ids is None:
             # Of the subject as it is given, not in its normal form, so that `s3t ids` gives the ids of older runs, too.
-            columns = [given, *([] if labels is None else [labels]), *(features[role] for role in sorted(features))]
+            columns = [owners, *([] if labels is None else [labels]), *(features[role] for role in sorted(features))]
             contents = zip(*map(Cells, columns), strict=True)
             ids = converted((hashlib.sha256(canonical_bytes(row)).hexdigest() for row in contents), pa.string())
             if groups is not None and self._groups_of_ids is not None:
@@ -139,23 +140,18 @@ class Checks:
 
     def _finish(self, last: Table, rows: int) -> tuple[str, ...]:
         """The label set, if nothing is wrong with the rows together."""
-        problems, target = last.problems, self._recipe.task.target
-        problems.begin(0)
+        problems, target, named = last.problems, self._recipe.task.target, last.problems.positions.named
         check_columns(self._names, self._fields, problems, of_a_run=self._fixed is not None)
         for row, first in zip(*map(np.ndarray.tolist, self._ids.repeated()), strict=True):
-            problems.add_row(
-                row,
-                f"the id (column {self._columns.id!r}) is a duplicate of {problems.named(first)}'s; ids must be "
-                "unique, correct one of them",
-            )
-        declared = self._declared()
-        if target.has_labels and declared is None and len(self._first_rows) < 2:
+            what = f"the id (column {self._columns.id!r}) is a duplicate of {named([first])}'s"
+            problems.add(f"{what}; ids must be unique, correct one of them", row)
+        if target.has_labels and self._declared is None and len(self._first_rows) < 2:
             problems.add(f"labels: infer found {len(self._first_rows)} labels; a classifier needs at least 2")
-        for first, *others in alike(self._first_rows):
+        for first_label, *others in alike(self._first_rows):
+            like = f"{named([self._first_rows[first_label]])}'s"
             for other in others:
-                like = f"{problems.named(self._first_rows[first])}'s"
-                what = f"the label (column {self._recipe.columns.label!r})"
-                problems.add_row(self._first_rows[other], f"{what} {_differs_unseen(like)}")
+                what = f"the label (column {self._columns.label!r})"
+                problems.add(f"{what} {_differs_unseen(like)}", self._first_rows[other])
         if self._groups_of_subjects is not None:
             self._groups_of_subjects.check(problems)
         if rows == 0:
@@ -166,7 +162,7 @@ class Checks:
             raise DataError(last.where, problems.sentences())
         if not target.has_labels:
             return ()
-        return tuple(sorted(self._first_rows)) if declared is None else declared
+        return tuple(sorted(self._first_rows)) if self._declared is None else self._declared
 
     def _missing(self) -> bool:
         """True if a column that every record needs has not been there, or not once. A subject may still come."""
@@ -183,7 +179,7 @@ class Checks:
         new = [name for name in present if name not in self._names]
         for name in new if table.first else ():
             if name in self._fields and self._needs(name):
-                row = table.problems.named(0)
+                row = table.problems.positions.named([table.first])
                 table.problems.add(f"column {name!r} is missing before {row}; give every record one")
         self._names += new
         for name in self._fields:
@@ -193,40 +189,24 @@ class Checks:
 
     def _declared_ids(self, table: Table) -> pa.ChunkedArray | None:
         """The ids of a window's rows; the finder of duplicates takes in those that may be ids."""
-        values = column_values(table, self._columns.id, "name")
-        if values is None:
+        if (cells := table.cells(self._columns.id, "name")) is None:
             return None
 
         def record_id(cell: Any) -> str:
-            name = name_in(cell)
-            if name is None:
-                raise CellError("is empty; give every record one")
-            return normal_form(name)
+            return normal_form(needed_name(cell, "give every record one"))
 
-        ids = parsed(table, values, record_id, pa.string(), what=f"the id (column {self._columns.id!r})")
+        ids = table.parsed(cells, record_id, pa.string(), what=f"the id (column {self._columns.id!r})")
         self._ids.add(Cells(ids))
         return ids
 
-    def _subjects(self, table: Table) -> pa.ChunkedArray:
-        """Subjects as they are given; null where there is none."""
-        name = self._columns.subject
-        values: Iterable[Any] | None = column_values(table, name, "name")
-        if values is None:
-            values = itertools.repeat(None, table.rows.num_rows)
-        return parsed(table, values, name_in, pa.string(), what=f"the subject (column {name!r})")
-
-    def _declared(self) -> tuple[str, ...] | None:
-        """The label set of the run or the recipe; None if it is the data's."""
-        labels = self._recipe.labels
-        return tuple(labels) if self._fixed is None and isinstance(labels, list) else self._fixed
-
-    def _labels(self, table: Table) -> pa.ChunkedArray | None:
-        """The labels of a window's rows; None if the task reads none."""
-        recipe = self._recipe
-        target, name, declared = recipe.task.target, recipe.columns.label, self._declared()
-        if target.column is None:
-            return None
-        names = LabelNames(recipe)
+    def _labels(self, table: Table) -> pa.ChunkedArray:
+        """The labels of a window's rows; those that are found are noted with their rows."""
+        recipe, name, declared = self._recipe, self._columns.label, self._declared
+        target, names, known = recipe.task.target, LabelNames(recipe), set(declared or ())
+        keys = {comparison_key(value) for value in (*known, *(recipe.label_names or ()))}
+        other, whose = "a declared one", "declared labels; declare it"
+        if self._fixed is not None:
+            other, whose = "the run's", "run's labels, fixed at init; drop the row"
 
         def label(cell: Any) -> Any:
             if target.column == "categories":
@@ -234,27 +214,17 @@ class Checks:
             label = target.parsed(cell, names.label_of)
             if label is None:
                 raise CellError(f"does not hold {target.wanted}; correct or drop the row")
+            if declared is not None and not known.issuperset(found := target.labels_in(label)):
+                unseen = keys.issuperset(map(comparison_key, set(found) - known))
+                raise CellError(_differs_unseen(other) if unseen else f"is outside the {whose} or correct the row")
             return label
 
-        values = column_values(table, name, target.column)
-        labels = parsed(table, values, label, _LABELS[target.column], what=f"column {name!r}")
-        if not target.has_labels:
-            return labels
-        known = set(declared or ())
-        keys = {comparison_key(value) for value in (*known, *(recipe.label_names or ()))}
-        other, whose = "a declared one", "declared labels; declare it"
-        if self._fixed is not None:
-            other, whose = "the run's", "run's labels, fixed at init; drop the row"
-        for row, given in enumerate(Cells(labels)):
-            found = () if given is None else target.labels_in(given)
-            if declared is None:
-                for one in found:
-                    self._first_rows.setdefault(one, table.first + row)
-            elif stray := set(found) - known:
-                problem = f"is outside the {whose} or correct the row"
-                if keys.issuperset(map(comparison_key, stray)):
-                    problem = _differs_unseen(other)
-                table.problems.add_row(row, f"the label (column {name!r}) {problem}")
+        cells = table.cells(name, target.column or "category")
+        labels = table.parsed(cells, label, _LABELS[target.column or "category"], what=f"the label (column {name!r})")
+        if target.has_labels and declared is None:
+            for row, given in enumerate(Cells(labels), start=table.first):
+                for one in () if given is None else target.labels_in(given):
+                    self._first_rows.setdefault(one, row)
         return labels
 
     def _check_counts(self, table: Table, texts: pa.ChunkedArray, labels: pa.ChunkedArray) -> None:
@@ -263,31 +233,28 @@ class Checks:
                 continue
             if len(words) != len(tags):
                 columns = f"columns {self._columns.text!r} and {self._columns.label!r}"
-                table.problems.add_row(row, f"{columns} hold lists of different lengths; give each word one tag")
+                table.wrong(row, f"{columns} hold lists of different lengths; give each word one tag")
 
     def _groups(
-        self, table: Table, labels: pa.ChunkedArray | None, subjects: pa.ChunkedArray
-    ) -> list[str | None] | None:
+        self, table: Table, group: Group, labels: pa.ChunkedArray | None, subjects: pa.ChunkedArray
+    ) -> list[str | None]:
         """The group of each row, None where it is a problem; if it is the label, by the label's name in the recipe."""
-        group = self._group
-        if group is None:
-            return None
-        if labels is not None and group.column == self._columns.label:
-            cells: Cells | None = Cells(labels)
-        else:
-            cells = column_values(table, group.column, "category")
-        names = list(map(name_of, cells or ()))
+        by_label = labels is not None and group.column == self._columns.label
         keys = {comparison_key(name) for name in group.slices}
-        for row, name in enumerate(names):
-            if name in group.slices:
-                continue
-            problem = "is outside the declared groups; declare it in partition.group or correct the row"
+
+        def group_of(cell: Any) -> str | None:
+            name = name_of(cell)
+            if name in group.slices or (by_label and name is None):  # what is wrong with a label is told of it
+                return name
             if name is None:
-                problem = "is empty; give every record one"
-            elif comparison_key(name) in keys:
-                problem = _differs_unseen("a declared one")
-            table.problems.add_row(row, f"the group (column {group.column!r}) {problem}")
-        groups = [name if name in group.slices else None for name in names]
+                raise CellError("is empty; give every record one")
+            if comparison_key(name) in keys:
+                raise CellError(_differs_unseen("a declared one"))
+            raise CellError("is outside the declared groups; declare it in partition.group or correct the row")
+
+        cells = Cells(labels) if by_label else table.cells(group.column, "category")
+        what = f"the group (column {group.column!r})"
+        groups: list[str | None] = table.parsed(cells, group_of, pa.string(), what=what).to_pylist()
         if self._groups_of_subjects is not None:
             self._groups_of_subjects.add(Cells(subjects), groups)
         return groups

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from s3t.json_text import JsonError, read_json
 from s3t.recipe import Recipe
-from s3t.recipe.schema import filled, is_template, template_columns
-from s3t.records.columns import column_values, converted, parsed, values_of
+from s3t.recipe.schema import filled, is_template, template_columns, templates
 from s3t.records.images import image_bytes
-from s3t.records.reading import Problems, Table
+from s3t.records.reading import Table, converted
 from s3t.records.requests import CellError, is_unicode
 from s3t.tasks import Kind
 
@@ -54,41 +54,42 @@ def _feature(table: Table, name: Any, kind: Kind, recipe: Recipe) -> pa.ChunkedA
     return _column(table, name, kind, words, pa.list_(pa.string()))
 
 
+def values_of(cell: Any, delimiter: str | None) -> list[Any] | None:
+    """The values that a cell holds; None where it is missing, or text without a declared delimiter."""
+    if isinstance(cell, str) and delimiter is not None:
+        return [part.strip() for part in cell.split(delimiter)] if cell.strip() else []
+    return cell if isinstance(cell, list) else None
+
+
 def _column(
     table: Table, name: str, kind: Kind, parse: Callable[[Any], Any], made: pa.DataType = _TEXT
 ) -> pa.ChunkedArray:
-    return parsed(table, column_values(table, name, kind), parse, made, what=f"column {name!r}")
+    return table.parsed(table.cells(name, kind), parse, made, what=f"column {name!r}")
 
 
 def _texts(table: Table, text: str | list[str]) -> pa.ChunkedArray:
     """The text of each row: a column's, a template's, or the first of several templates whose columns are filled."""
     if isinstance(text, str) and not is_template(text):
         return _column(table, text, "text", _text)
-    wanted = {template: template_columns(template) for template in ([text] if isinstance(text, str) else text)}
+    wanted = {template: template_columns(template) for template in templates(text)}
     names = list(dict.fromkeys(name for columns in wanted.values() for name in columns))
-    parts = [column_values(table, name, "text") for name in names]
+    parts = [table.cells(name, "text") for name in names]
     if isinstance(text, str):  # every part is needed
         for name, cells in zip(names, parts, strict=True):
-            parsed(table, cells, _text, _TEXT, what=f"column {name!r}")
+            table.parsed(cells, _text, _TEXT, what=f"column {name!r}")
+
+    def filled_in(row: int, cells: Sequence[str | None]) -> str | None:
+        given = {name: cell for name, cell in zip(names, cells, strict=True) if cell is not None and cell.strip()}
+        fitting = next((template for template, columns in wanted.items() if given.keys() >= set(columns)), None)
+        if fitting is not None:
+            return filled(fitting, given) if is_template(fitting) else given[fitting]
+        if not isinstance(text, str):
+            table.wrong(row, "no template of columns.prompt has all its columns filled; fill or drop the row")
+        return None
+
     # A column that is missing, which is a problem by now, has no rows.
-    rows = (dict(zip(names, row, strict=True)) for row in zip(*(cells or () for cells in parts), strict=False))
-    if isinstance(text, str):
-        return converted((None if None in row.values() else filled(text, row) for row in rows), _TEXT)
-    return converted(_first_filled(wanted, rows, table.problems), _TEXT)
-
-
-def _first_filled(
-    wanted: Mapping[str, Sequence[str]], rows: Iterable[Mapping[str, str | None]], problems: Problems
-) -> Iterator[str | None]:
-    """Yields, for every row, the first template whose columns are filled; None where no template's are."""
-    for row, cells in enumerate(rows):
-        given = {name: cell for name, cell in cells.items() if cell is not None and cell.strip()}
-        fitting = next((template for template, names in wanted.items() if given.keys() >= set(names)), None)
-        if fitting is None:
-            problems.add_row(row, "no template of columns.prompt has all its columns filled; fill or drop the row")
-            yield None
-        else:
-            yield filled(fitting, given) if is_template(fitting) else given[fitting]
+    rows = enumerate(zip(*(cells or () for cells in parts), strict=False))
+    return converted(itertools.starmap(filled_in, rows), _TEXT)
 
 
 def _text(cell: str | None) -> str:

@@ -19,7 +19,6 @@ from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
 from s3t.disk import open_regular
 from s3t.errors import DataError
-from s3t.records.columns import column_values, parsed
 from s3t.records.reading import Table
 from s3t.records.requests import CellError
 
@@ -47,13 +46,12 @@ def image_bytes(table: Table, name: str) -> pa.ChunkedArray:
     A cell holds bytes, a path from the table's folder, or a mapping with `bytes` or `path`. Of one that is no image,
     neither path nor bytes are quoted.
     """
-    cells = column_values(table, name, "image")
     with _settings_of_pillow, warnings.catch_warnings():
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         tolerant, ImageFile.LOAD_TRUNCATED_IMAGES = ImageFile.LOAD_TRUNCATED_IMAGES, False
         try:
-            what = f"the image (column {name!r})"
-            return parsed(table, cells, lambda cell: _encoded(cell, table.folder), pa.binary(), what=what)
+            cells, what = table.cells(name, "image"), f"the image (column {name!r})"
+            return table.parsed(cells, lambda cell: _encoded(cell, table.folder), pa.binary(), what=what)
         finally:
             ImageFile.LOAD_TRUNCATED_IMAGES = tolerant
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeAlias
 
@@ -22,7 +21,6 @@ from s3t.errors import DataError
 from s3t.recipe import Recipe
 from s3t.recipe.schema import is_template
 from s3t.records.checks import Checks, check_columns
-from s3t.records.columns import column_values
 from s3t.records.features import read_features, read_prompts
 from s3t.records.images import as_png
 from s3t.records.reading import FORMATS, Data, Positions, Table, is_of, read_data, read_windows
@@ -44,8 +42,7 @@ columns."""
 _WHERE = "the inputs"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Records:
+class Records(NamedTuple):
     """Checked records."""
 
     rows: pa.Table
@@ -53,8 +50,7 @@ class Records:
     labels: tuple[str, ...]
     """The label set, declared or inferred; empty for regression."""
     among: Sequence[tuple[int, ...]] | None
-    """For each row, the slices of its shard that its group is spread over; None without groups. The group itself is not
-    kept: the slice implies it."""
+    """As in `CheckedRows`."""
     positions: Positions
     """Position of each row in the data, for messages."""
 
@@ -64,12 +60,8 @@ def ingest(data: Data, recipe: Recipe) -> Records:
 
 
 def ingest_into(split: Split | None, data: Data, recipe: Recipe) -> tuple[str, ...]:
-    """Check the records to train on, window by window, and divide them into slices; the label set.
-
-    Memory holds a window of records, and 16 bytes of each record's id where the data has ids.
-
-    Args:
-        split: takes the records in; None: they are only checked.
+    """Check the records to train on, window by window, and divide them into slices, if they are not only to be checked;
+    the label set. Memory holds a window of records, and 16 bytes of each record's id where the data has ids.
     """
     checks = Checks(recipe)
     for records in checks.checked(read_windows(data, columns=_kinds(recipe), size=recipe.task.inputs.window_rows)):
@@ -79,10 +71,8 @@ def ingest_into(split: Split | None, data: Data, recipe: Recipe) -> tuple[str, .
 
 
 def ingest_labelled(data: Data, recipe: Recipe, *, labels: tuple[str, ...] | None = None) -> Records:
-    """Records to evaluate on: features and labels; ids, subjects and groups are not looked at.
-
-    Args:
-        labels: the label set of the run, which cannot change any more; None: the recipe's.
+    """Records to evaluate on: features and labels; ids, subjects and groups are not looked at. The label set of a run
+    cannot change any more; None: the recipe's.
     """
     return _whole(data, recipe, Checks(recipe, with_owners=False, fixed=labels))
 
@@ -90,7 +80,7 @@ def ingest_labelled(data: Data, recipe: Recipe, *, labels: tuple[str, ...] | Non
 def _whole(data: Data, recipe: Recipe, checks: Checks) -> Records:
     table = read_data(data, columns=_kinds(recipe))
     (records,) = checks.checked([table])
-    return Records(rows=records.rows, labels=checks.labels, among=records.among, positions=table.positions)
+    return Records(records.rows, checks.labels, records.among, table.problems.positions)
 
 
 def record_ids(data: Data, recipe: Recipe) -> list[str]:
@@ -136,11 +126,11 @@ def _checked_inputs(table: Table, recipe: Recipe, *, role: str | None = None) ->
     needed = {name: f"columns.{role}" for role, names in named if role in wanted for name in names}
     check_columns(table.rows.column_names, needed, table.problems, of_a_run=True)
     features = read_features(table, recipe) if role is None else read_prompts(table, recipe, role)
-    ids = column_values(table, recipe.columns.id, "name")
+    ids = table.cells(recipe.columns.id, "name")
     if table.problems:
         raise DataError(table.where, table.problems.sentences())
     given = None if ids is None else [text_of(value) or "" for value in ids]
-    places = table.positions.numbers(range(table.first, table.first + table.rows.num_rows))
+    places = table.problems.positions.numbers(range(table.first, table.first + table.rows.num_rows))
     return IngestedInputs(pa.table(features), given, places)
 
 
@@ -167,41 +157,37 @@ def _as_data(inputs: Inputs, recipe: Recipe, *, role: str | None = None) -> Data
     if isinstance(inputs, Mapping):
         columns = {str(name): _items(column) for name, column in inputs.items()}
         if single := [name for name, column in columns.items() if not isinstance(column, list)]:
-            names = ", ".join(map(repr, single))
-            raise DataError(_WHERE, f"are a mapping whose {names} is no list; give a list a column, or a list of rows")
+            listed = ", ".join(map(repr, single))
+            raise DataError(_WHERE, f"are a mapping whose {listed} is no list; give a list a column, or a list of rows")
         return _table(columns)
     items = _items(inputs)
     if not isinstance(items, list):
         return inputs
-    named, kind = recipe.columns.named(), recipe.task.inputs.kind if role is None else "language"
-    needed = list(
-        dict.fromkeys(name for one in ([role] if role else recipe.task.inputs.roles) for name in named.get(one, ()))
-    )
+    named, taken = recipe.columns.named(), recipe.task.inputs
+    names = list(dict.fromkeys(name for one in ([role] if role else taken.roles) for name in named.get(one, ())))
     if not items:
-        if recipe.task.inputs.has_tokens and not is_template(recipe.columns.text or ""):
-            return _table({name: [] for name in needed})
+        if taken.has_tokens and not is_template(recipe.columns.text or ""):
+            return _table({name: [] for name in names})
         raise DataError(_WHERE, "are an empty list; pass at least one row")
     if all(isinstance(item, Mapping) for item in items):
         present = dict.fromkeys(column for row in items for column in row)
         return _table({column: [row.get(column) for row in items] for column in present})
-    if kind == "image":
-        return _table({needed[0]: _encoded(items)})
-    if kind == "text":
-        return _table(_texts(items, recipe, needed))
-    if kind == "words":
+    if taken.kind == "image":
+        return _table({names[0]: _encoded(items)})
+    if taken.kind == "text":
+        return _table(_texts(items, recipe, names))
+    if taken.kind == "words":
         items = [list(item) if isinstance(item, list | tuple | np.ndarray) else item for item in items]
-        fits = recipe.columns.delimiter is not None or all(isinstance(item, list) for item in items)
+        if recipe.columns.delimiter is None and not all(isinstance(item, list) for item in items):
+            raise DataError(_WHERE, f"are neither lists of words nor rows; the recipe's inputs have {', '.join(names)}")
+    elif len(names) > 1 or not all(isinstance(item, str | list | None) for item in items):
+        raise DataError(_WHERE, f"are no rows; the recipe's inputs have {', '.join(names)}")
     else:
-        fits = len(needed) == 1 and all(isinstance(item, str | list | None) for item in items)
-    if not fits:
-        what = "neither lists of words nor rows" if kind == "words" else "no rows"
-        raise DataError(_WHERE, f"are {what}; the recipe's inputs have {', '.join(needed)}")
-    if kind == "language":
         try:
             items = [json.dumps(item) if isinstance(item, list) else item for item in items]
         except RecursionError:
             raise DataError(_WHERE, "are nested too deeply; pass lists of messages") from None
-    return _table({needed[0]: items})
+    return _table({names[0]: items})
 
 
 def _items(inputs: Any) -> Any:

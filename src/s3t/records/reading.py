@@ -18,11 +18,11 @@ import re
 import sys
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeAlias, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeAlias, cast, get_args
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -31,7 +31,8 @@ from s3t.disk import open_regular, reading_problem
 from s3t.errors import DataError
 from s3t.json_text import JsonError, read_json
 from s3t.recipe.labels import name_of
-from s3t.records.requests import is_unicode
+from s3t.records.requests import CellError, is_unicode
+from s3t.records.rows import WINDOW_ROWS, Cells
 from s3t.tasks import Kind
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ if TYPE_CHECKING:
 Data: TypeAlias = "str | Path | pa.Table | datasets.Dataset | pd.DataFrame"
 """Types that users may pass as data."""
 Format: TypeAlias = Literal["csv", "jsonl", "parquet"]
-Cell = TypeVar("Cell")
+Window: TypeAlias = "pa.Table | list[dict[str, Any]]"
+"""Rows as they are read: of JSON lines as mappings, else a table."""
 
 FORMATS: Mapping[str, Format] = {
     ".csv": "csv",
@@ -56,8 +58,6 @@ WHOLE = sys.maxsize
 """Rows of a window that holds all."""
 _MOST_CHARACTERS = 2**24
 """Most characters in a window, so a window of long texts has fewer rows."""
-_CSV_ROWS = 2**14
-"""Rows of a CSV file that are held as Python objects at a time."""
 _BUFFER_BYTES = 2**20
 _SHOWN_LINES = 20
 """Lines that are named one by one."""
@@ -66,7 +66,7 @@ _SHOWN_ROWS = 10
 
 
 class UnreadableError(Exception):
-    """Problems of a file, one an argument: without its content, which a library's error may quote."""
+    """The reason why no more of a file can be read: without its content, which a library's error may quote."""
 
 
 class Positions:
@@ -105,39 +105,23 @@ class Positions:
 
 
 class Problems:
-    """Problems of a table by kind, each with the records that have it, named by their positions: no value is told.
-
-    A table may come in windows; then rows are counted from the first of the present window.
-    """
+    """Problems of the data, each once, with the records that have it, which their positions name: no value is told."""
 
     def __init__(self, positions: Positions) -> None:
-        self._positions = positions
-        self._first = 0
-        self._rows: dict[str, list[int]] = {}
-        self._whole: list[str] = []
+        self.positions = positions
+        self._records: dict[str, list[int]] = {}
 
-    def begin(self, first: int) -> None:
-        """The window that begins with the table's row `first` is looked at from here on."""
-        self._first = first
-
-    def add(self, problem: str) -> None:
-        """A problem of the whole table; one that other windows have, too, is told once."""
-        if problem not in self._whole:
-            self._whole.append(problem)
-
-    def add_row(self, row: int, problem: str) -> None:
-        """A problem of one record, by its number in the window; records with the same sentence are gathered."""
-        self._rows.setdefault(problem, []).append(self._first + row)
-
-    def named(self, row: int) -> str:
-        return self._positions.named([self._first + row])
+    def add(self, problem: str, record: int | None = None) -> None:
+        """A problem of one record, by its number among all; or of the whole data."""
+        self._records.setdefault(problem, []).extend(() if record is None else (record,))
 
     def __bool__(self) -> bool:
-        return bool(self._whole or self._rows)
+        return bool(self._records)
 
     def sentences(self) -> list[str]:
-        """Sentences of all problems, those of the whole table first."""
-        return self._whole + [f"{self._positions.named(rows)}: {problem}" for problem, rows in self._rows.items()]
+        """Sentences of all problems, those of the whole data first."""
+        ordered = sorted(self._records.items(), key=lambda problem: bool(problem[1]))
+        return [f"{self.positions.named(rows)}: {problem}" if rows else problem for problem, rows in ordered]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,12 +133,101 @@ class Table:
     """The file, or the kind of object, for messages."""
     folder: Path
     """The folder that relative image paths start from."""
-    positions: Positions
-    """Position of each row in the data, for messages."""
     first: int
     """Number of the first row among all of the data, where this is a window of it."""
     problems: Problems
     """Problems that are found in this window, and were in earlier ones."""
+
+    def wrong(self, row: int, problem: str) -> None:
+        """Note a problem of one record, by its number in the window."""
+        self.problems.add(problem, self.first + row)
+
+    def cells(self, name: str | None, kind: Kind) -> Cells | None:
+        """A column's values; None if it is not there once, or if its type does not fit, which is a problem."""
+        if name is None or self.rows.column_names.count(name) != 1:
+            return None
+        column = self.rows[name]
+        if (problem := type_problem(column.type, kind)) is not None:
+            self.problems.add(f"column {name!r} {problem}")
+            return None
+        return Cells(column)
+
+    def parsed(
+        self, cells: Iterable[Any] | None, parse: Callable[[Any], Any], kind: pa.DataType, *, what: str
+    ) -> pa.ChunkedArray:
+        """The column of parsed cells. Where `parse` raises `CellError`, the problem is noted and the value is null."""
+
+        def values() -> Iterator[Any]:
+            for row, cell in enumerate(cells or ()):
+                try:
+                    yield parse(cell)
+                except CellError as error:
+                    self.wrong(row, f"{what} {error}")
+                    yield None
+
+        return converted(values(), kind)
+
+
+def converted(values: Iterable[Any], kind: pa.DataType) -> pa.ChunkedArray:
+    each = iter(values)
+    chunks: list[pa.Array] = []
+    while window := list(itertools.islice(each, WINDOW_ROWS)):
+        made = pa.array(window, kind)
+        chunks += made.chunks if isinstance(made, pa.ChunkedArray) else [made]  # texts of more than 2 GB
+    return pa.chunked_array(chunks, kind)
+
+
+_TYPES: Mapping[str, Callable[[pa.DataType], bool]] = {
+    "nothing": pa.types.is_null,
+    "text": lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind),
+    "floating-point numbers": pa.types.is_floating,
+    "decimal numbers": pa.types.is_decimal,
+    "whole numbers": pa.types.is_integer,
+    "true and false": pa.types.is_boolean,
+    "dates or times": pa.types.is_temporal,
+    "bytes": lambda kind: (
+        pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
+    ),
+    "lists": lambda kind: pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind),
+    "mappings": pa.types.is_nested,
+}
+_NAMES = frozenset({"nothing", "text", "whole numbers"})
+_CATEGORIES = _NAMES | {"true and false", "floating-point numbers"}  # these are declared, so 1.0 can only mean 1
+_LISTS = frozenset({"nothing", "text", *(f"lists of {content}" for content in _CATEGORIES)})
+_FITTING: Mapping[Kind, tuple[frozenset[str], str]] = {
+    "name": (_NAMES, "an id or a subject is text or a whole number"),
+    "category": (_CATEGORIES, "a label or a group is text, a number, true or false"),
+    "categories": (_LISTS, "labels are lists, or text with a delimiter"),
+    "number": (_NAMES | {"floating-point numbers", "decimal numbers"}, "a regression's label is a number"),
+    "text": (frozenset({"nothing", "text"}), "a text is text"),
+    "words": (_LISTS, "words are lists of text, or text with a delimiter"),
+    "messages": (
+        frozenset({"nothing", "text", "lists of mappings", "lists of nothing"}),
+        "a chat is a list of messages, or such a list as JSON",
+    ),
+}
+"""Contents of a column that fit its kind, and what they have to be, for messages. Images may be anything."""
+
+
+def type_in_words(kind: pa.DataType) -> str:
+    """Content of a column of that type, in words: a mapping's type would name its keys.
+
+    >>> type_in_words(pa.float64()), type_in_words(pa.list_(pa.struct({"key": pa.string()})))
+    ('floating-point numbers', 'lists of mappings')
+    """
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    words = next((words for words, fits in _TYPES.items() if fits(kind)), "values of another kind")
+    return f"lists of {type_in_words(kind.value_type)}" if words == "lists" else words
+
+
+def type_problem(kind: pa.DataType, wanted: Kind) -> str | None:
+    """The reason why a column of that type cannot hold what it should; None if it can."""
+    if wanted not in _FITTING:
+        return None
+    fitting, expected = _FITTING[wanted]
+    content = type_in_words(kind)
+    return None if content in fitting else f"holds {content}; {expected}, so convert the column"
 
 
 def format_of(source: Path | BinaryIO, given: str | None) -> Format:
@@ -163,13 +236,13 @@ def format_of(source: Path | BinaryIO, given: str | None) -> Format:
     >>> format_of(Path("new.csv"), None), format_of(Path("new.txt"), "jsonl")
     ('csv', 'jsonl')
     """
-    known: dict[str, Format] = {name: name for name in get_args(Format)}
+    known = ", ".join(get_args(Format))
     if given is not None:
-        if given not in known:
-            raise DataError("the format", f"{given!r} is none; use {', '.join(known)}")
-        return known[given]
+        if given not in get_args(Format):
+            raise DataError("the format", f"{given!r} is none; use {known}")
+        return cast("Format", given)
     if not isinstance(source, Path):
-        raise DataError("the format", f"of a pipe has to be given; use {', '.join(known)}")
+        raise DataError("the format", f"of a pipe has to be given; use {known}")
     suffix = source.suffix.lower()
     if suffix not in FORMATS:
         raise DataError(str(source), f"has the suffix {suffix!r}; use .csv, .jsonl or .parquet, or name its format")
@@ -187,63 +260,62 @@ def read_windows(
 ) -> Iterator[Table]:
     """Yields tables of at most `size` rows, at least one; of a file or a pipe, each is read when it is asked for.
 
-    Args:
-        data: path of a CSV, JSON lines or Parquet file; an open pipe of CSV or JSON lines; a Dataset, a data frame, an
-            arrow table.
-        columns: kind of each used column. In a CSV file all columns stay text: an id of 007 is not the number 7. Of
-            others, nothing but the name is of interest.
-        form: format of a file or a pipe; None: as the file's suffix says.
+    `data` may be an open pipe of CSV or JSON lines. `columns` gives the kind of each used column; of others, nothing
+    but the name is of interest. In a CSV file all columns stay text: an id of 007 is not the number 7. `form` is the
+    format of a file or a pipe; None: as the file's suffix says.
     """
-    windows: Iterable[pa.Table | list[dict[str, Any]]]
-    where, folder, positions = f"the {type(data).__name__}", Path(), Positions("row")
     if isinstance(data, str | Path) or hasattr(data, "read"):
         source = Path(data) if isinstance(data, str) else cast("Path | BinaryIO", data)
-        where, folder = named(source), source.parent if isinstance(source, Path) else Path()
+        where, folder = _named(source), source.parent if isinstance(source, Path) else Path()
         form = format_of(source, form)
-        positions = Positions("row" if form == "parquet" else "line")
-        windows = _windows(source, form, positions, size)
+        problems = Problems(Positions("row" if form == "parquet" else "line"))
+        windows = _numbered(_windows(source, form, problems, size), source, problems)
     else:
+        where, folder, problems = f"the {type(data).__name__}", Path(), Problems(Positions("row"))
         rows = _from_memory(data, columns, where)
         # No more than there are: without columns a slice would grow.
-        windows = (
-            rows.slice(start, min(size, rows.num_rows - start)) for start in range(0, max(rows.num_rows, 1), size)
-        )
-    first, problems, of_rows, unreadable = 0, Problems(positions), Problems(positions), tuple[str, ...]()
-    try:
-        for window in windows:
-            problems.begin(first)
-            table = window if isinstance(window, pa.Table) else _json_table(window, columns, problems)
-            _check_decodable(table, columns, problems)
-            if not problems:
-                of_rows.begin(first)
-                yield Table(rows=table, where=where, folder=folder, positions=positions, first=first, problems=of_rows)
-            elif hasattr(data, "read"):  # a pipe may never come to an end
-                break
-            first += len(window)
-    except UnreadableError as fault:
-        unreadable = fault.args
-    if found := (*problems.sentences(), *unreadable):
-        raise DataError(where, found)  # here, where no library's error is handled: it quotes what it could not read
+        starts = range(0, max(rows.num_rows, 1), size)
+        windows = _numbered((rows.slice(at, min(size, rows.num_rows - at)) for at in starts), where, problems)
+    of_rows = Problems(problems.positions)
+    for first, window in windows:
+        table = window if isinstance(window, pa.Table) else _json_table(window, columns, problems, first)
+        _check_decodable(table, columns, problems, first)
+        if not problems:
+            yield Table(rows=table, where=where, folder=folder, first=first, problems=of_rows)
 
 
 def read_rows(source: Path | BinaryIO, form: Format, *, size: int) -> Iterator[tuple[list[dict[str, Any]], list[int]]]:
     """Yields (at most `size` rows as mappings, their lines or row numbers) of a file or a pipe."""
-    positions, first = Positions("row" if form == "parquet" else "line"), 0
-    try:
-        for rows in _windows(source, form, positions, size):
-            if isinstance(rows, pa.Table) and len(set(rows.column_names)) < rows.num_columns:
-                raise UnreadableError("two columns have one name; name each column once")
+    problems = Problems(Positions("row" if form == "parquet" else "line"))
+    for first, rows in _numbered(_windows(source, form, problems, size), source, problems):
+        if isinstance(rows, pa.Table) and len(set(rows.column_names)) < rows.num_columns:
+            problems.add("two columns have one name; name each column once")
+        if not problems:
             listed = rows if isinstance(rows, list) else rows.to_pylist()
-            yield listed, positions.numbers(range(first, first + len(listed)))
-            first += len(listed)
-        return
+            yield listed, problems.positions.numbers(range(first, first + len(listed)))
+
+
+def _numbered(
+    windows: Iterable[Window], source: str | Path | BinaryIO, problems: Problems
+) -> Iterator[tuple[int, Window]]:
+    """Yields each window behind the number of its first row. At the end, or at the first problem of a pipe, which may
+    never end, all problems are raised: here, where no library's error is handled, which quotes what it could not read.
+    """
+    first = 0
+    try:
+        for window in windows:
+            yield first, window
+            if problems and hasattr(source, "read"):
+                break
+            first += len(window)
     except UnreadableError as fault:
-        found = fault.args
-    raise DataError(named(source), found)
+        problems.add(str(fault))
+    if problems:
+        raise DataError(_named(source), problems.sentences())
 
 
-def named(source: Path | BinaryIO) -> str:
-    return str(source) if isinstance(source, Path) else "standard input"
+def _named(source: str | Path | BinaryIO) -> str:
+    return str(source) if isinstance(source, str | Path) else "standard input"
 
 
 def columns_in_words(present: Sequence[str], wanted: Iterable[str]) -> str:
@@ -293,20 +365,18 @@ def _from_dataset(data: datasets.Dataset) -> pa.Table:
 
     table = data.with_format("arrow")[:]
     for name, feature in data.features.items():
-        inner, cells = getattr(feature, "feature", None), table[name]
-        if isinstance(feature, datasets.ClassLabel):
-            names = pa.array([_class_name(feature, code) for code in cells.to_pylist()], pa.string())
-        elif isinstance(inner, datasets.ClassLabel):
-            lists = [codes and [_class_name(inner, code) for code in codes] for codes in cells.to_pylist()]
-            names = pa.array(lists, pa.list_(pa.string()))
-        else:
-            continue
-        table = table.set_column(table.column_names.index(name), name, names)
+        inner = getattr(feature, "feature", feature)
+        if isinstance(inner, datasets.ClassLabel):
+            names = [_class_names(inner, cell) for cell in table[name].to_pylist()]
+            kind = pa.string() if inner is feature else pa.list_(pa.string())
+            table = table.set_column(table.column_names.index(name), name, pa.array(names, kind))
     return table
 
 
-def _class_name(feature: datasets.ClassLabel, code: int | None) -> str | None:
-    """The name of a class; None for -1, which is how unlabelled splits say that there is no label."""
+def _class_names(feature: datasets.ClassLabel, code: Any) -> Any:
+    """The name of a class, or the names of several; None for -1, by which unlabelled splits say that there is none."""
+    if isinstance(code, list):
+        return [_class_names(feature, one) for one in code]
     return None if code is None or code < 0 else str(feature.int2str(code))
 
 
@@ -327,7 +397,7 @@ def _from_frame(frame: pd.DataFrame, columns: Mapping[str, Kind], where: str) ->
     return pa.Table.from_arrays(arrays, names=names)
 
 
-def _check_decodable(rows: pa.Table, columns: Mapping[str, Kind], problems: Problems) -> None:
+def _check_decodable(rows: pa.Table, columns: Mapping[str, Kind], problems: Problems, first: int) -> None:
     """Add the problems of text that is not UTF-8: arrow takes it over unseen, and fails where it is first read."""
     for name, column in zip(rows.column_names, rows.columns, strict=True):
         if name not in columns:
@@ -337,7 +407,7 @@ def _check_decodable(rows: pa.Table, columns: Mapping[str, Kind], problems: Prob
         except pa.ArrowException:
             bad = [row for row in range(rows.num_rows) if not _readable(column[row])]
             for row in bad:
-                problems.add_row(row, f"column {name!r} is not UTF-8 text; correct it")
+                problems.add(f"column {name!r} is not UTF-8 text; correct it", first + row)
             if not bad:
                 problems.add(f"column {name!r} is damaged; export it again")
 
@@ -353,10 +423,8 @@ def _readable(value: Any) -> bool:
 # Files and pipes.
 
 
-def _windows(
-    source: Path | BinaryIO, form: str, positions: Positions, size: int
-) -> Iterator[pa.Table | list[dict[str, Any]]]:
-    """Windows of a file or a pipe: of JSON lines the rows as they are, else tables. At least one, if all is well."""
+def _windows(source: Path | BinaryIO, form: str, problems: Problems, size: int) -> Iterator[Window]:
+    """Windows of a file or a pipe; at least one, if all is well."""
     path = source if isinstance(source, Path) else None
     if path is None and form == "parquet":
         raise UnreadableError("cannot be Parquet, whose end is read first; write it to a file, or send JSON lines")
@@ -366,12 +434,12 @@ def _windows(
         with open_regular(path) if path is not None else nullcontext(cast("BinaryIO", source)) as file:
             before = None if path is None else _state(file)
             if form == "jsonl":
-                objects = ((line, (row,), long) for line, row, long in _json_rows(file, patient=path is not None))
-                yield from _cut(objects, positions, size, most=size < WHOLE)
+                rows = _json_rows(file, problems, endless=path is None)
+                yield from _cut(rows, problems.positions, size, most=size < WHOLE)
             elif form == "parquet":
                 yield from _parquet_windows(file, size)
             else:
-                tables = _csv_windows(file, positions, min(size, _CSV_ROWS), patient=path is not None)
+                tables = _csv_windows(file, problems, min(size, WINDOW_ROWS))
                 yield from tables if size < WHOLE else [pa.concat_tables(tables)]
             if before is not None and _state(file) != before:
                 raise UnreadableError("changed while it was read; run the command again when it is complete")
@@ -387,11 +455,11 @@ def _state(file: BinaryIO) -> tuple[int, int]:
 
 
 def _cut(
-    rows: Iterable[tuple[int, Iterable[Cell], int]], positions: Positions, size: int, *, most: bool
-) -> Iterator[list[Cell]]:
+    rows: Iterable[tuple[int, Iterable[Any], int]], positions: Positions, size: int, *, most: bool
+) -> Iterator[list[Any]]:
     """Windows of rows: the cells of all, one after another. A row comes with its line, its cells and its characters;
     with `most`, long rows make shorter windows."""
-    window: list[Cell] = []
+    window: list[Any] = []
     count = begin = characters = 0
     for line, row, long in rows:
         positions.add(count, line)
@@ -417,9 +485,8 @@ def _parquet_windows(file: BinaryIO, size: int) -> Iterator[pa.Table]:
         raise UnreadableError("is not a readable Parquet file, perhaps truncated; export it again") from None
 
 
-def _csv_windows(file: BinaryIO, positions: Positions, size: int, *, patient: bool) -> Iterator[pa.Table]:
-    """Windows of a CSV file, every cell as text; all problems are told if the file is read to its end."""
-    problems, unreadable = Problems(positions), tuple[str, ...]()
+def _csv_windows(file: BinaryIO, problems: Problems, size: int) -> Iterator[pa.Table]:
+    """Windows of a CSV file, every cell as text."""
     # Bytes that are not UTF-8 become halves of surrogate pairs, which no UTF-8 text holds.
     lines = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
     try:
@@ -430,19 +497,11 @@ def _csv_windows(file: BinaryIO, positions: Positions, size: int, *, patient: bo
         if not all(map(is_unicode, header)):
             raise UnreadableError(_not_utf8(line))
         first = 0
-        for window in _cut(rows, positions, size, most=True):
-            table = _text_table(window, header, first, positions)
-            if problems and not patient:
-                break
-            if not problems:
-                yield table
+        for window in _cut(rows, problems.positions, size, most=True):
+            yield _text_table(window, header, first, problems.positions)
             first += len(window) // len(header)
-    except UnreadableError as fault:
-        unreadable = fault.args
     finally:
         lines.detach()  # who opened the file or the pipe closes it
-    if problems or unreadable:
-        raise UnreadableError(*problems.sentences(), *unreadable)
 
 
 def _csv_rows(lines: Iterable[str], problems: Problems) -> Iterator[tuple[int, list[str], int]]:
@@ -473,7 +532,7 @@ def _csv_rows(lines: Iterable[str], problems: Problems) -> Iterator[tuple[int, l
                 if not all(map(is_unicode, row)):
                     raise UnreadableError(_not_utf8(line))
                 why = f"the row has {len(row)} cells and the header {width}; put cells that hold commas into quotes"
-                problems.add_row(number, why)
+                problems.add(why, number)
                 row = [""] * width
             elif number < 0:
                 width = len(row)
@@ -516,24 +575,27 @@ def _open_quote(line: int, text: str) -> str:
     )
 
 
-def _json_rows(file: BinaryIO, *, patient: bool) -> Iterator[tuple[int, dict[str, Any], int]]:
+def _json_rows(
+    file: BinaryIO, problems: Problems, *, endless: bool
+) -> Iterator[tuple[int, tuple[dict[str, Any]], int]]:
     """Rows of JSON lines up to the first that is none, with line and length; then all such lines are looked for."""
-    problems: list[str] = []
+    wrong = 0
     for number, line in enumerate(file, start=1):
         if not line.strip():
             continue
         try:
             row = json_object(line)
         except JsonError as error:
-            problems.append(f"line {number} {error}")
-            if patient:
-                continue
-            break
-        if not problems:
-            yield number, row, len(line)
-    if problems:
-        more = [f"and {len(problems) - _SHOWN_LINES} more lines"] if len(problems) > _SHOWN_LINES else []
-        raise UnreadableError(*problems[:_SHOWN_LINES], *more)
+            wrong += 1
+            if wrong <= _SHOWN_LINES:
+                problems.add(f"line {number} {error}")
+            if endless:
+                return
+            continue
+        if not wrong:
+            yield number, (row,), len(line)
+    if wrong > _SHOWN_LINES:
+        problems.add(f"and {wrong - _SHOWN_LINES} more lines")
 
 
 def json_object(line: bytes) -> dict[str, Any]:
@@ -550,15 +612,16 @@ def json_object(line: bytes) -> dict[str, Any]:
     return row
 
 
-def _json_table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, Kind], problems: Problems) -> pa.Table:
+def _json_table(
+    rows: Sequence[Mapping[str, Any]], columns: Mapping[str, Kind], problems: Problems, first: int
+) -> pa.Table:
     """Rows with the names of their columns as a table; a column with a problem, and an unused one, is empty in it."""
-    names = dict.fromkeys(itertools.chain(*rows))
     return pa.table(
         {
-            name: _json_column([row.get(name) for row in rows], name, columns[name], problems)
+            name: _json_column([row.get(name) for row in rows], name, columns[name], problems, first)
             if name in columns
             else pa.nulls(len(rows))
-            for name in names
+            for name in dict.fromkeys(itertools.chain(*rows))
         }
     )
 
@@ -571,7 +634,7 @@ _AS_TEXT: Mapping[Kind, tuple[type, ...]] = {
 """Values of JSON that mean the same as text, in a column of a kind."""
 
 
-def _json_column(values: list[Any], name: str, kind: Kind, problems: Problems) -> pa.Array:
+def _json_column(values: list[Any], name: str, kind: Kind, problems: Problems, first: int) -> pa.Array:
     """A column; numbers and text that stand beside each other become text where that is one name whichever it was.
 
     Chats become JSON, since arrow would give all messages the fields of each.
@@ -590,6 +653,6 @@ def _json_column(values: list[Any], name: str, kind: Kind, problems: Problems) -
         elif value is not None and type(value) not in (str, *_AS_TEXT.get(kind, ())):
             problem = f"holds a value of type {type(value).__name__} beside others; write all as text"
         if problem is not None:
-            problems.add_row(row, f"column {name!r} {problem}")
+            problems.add(f"column {name!r} {problem}", first + row)
         texts.append(None if problem is not None else value if isinstance(value, str) else name_of(value))
     return pa.array(texts, pa.string())

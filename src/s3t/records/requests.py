@@ -62,6 +62,14 @@ def name_in(value: Any) -> str | None:
     return name
 
 
+def needed_name(value: Any, remedy: str) -> str:
+    """A name, where there has to be one."""
+    name = name_in(value)
+    if name is None:
+        raise CellError(f"is empty; {remedy}")
+    return name
+
+
 def is_unicode(text: str) -> bool:
     """True if a text can be encoded in UTF-8: a lone surrogate cannot."""
     try:
@@ -79,9 +87,7 @@ def requested(field: str, names: Sequence[str | int]) -> list[str]:
     problems: list[str] = []
     for number, given in enumerate(names, start=1):
         try:
-            name = name_in(given)
-            if name is None:
-                raise CellError("is empty; leave it out")
+            name = needed_name(given, "leave it out")
             names_seen[normal_form(name)] = None
         except CellError as error:
             problems.append(f"name {number} {error}" if len(names) > 1 else f"the name {error}")
@@ -101,21 +107,22 @@ def requested_names(records: Sequence[str | int], subjects: Sequence[str | int])
 
 def read_requests(data: Data) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Record ids and subjects of a table with a column `record`, a column `subject`, or both; empty cells are none."""
-    from s3t.records.columns import type_problem
-    from s3t.records.reading import columns_in_words, read_data
+    from s3t.records.reading import columns_in_words, read_data, type_problem
 
     table = read_data(data, columns=dict.fromkeys(COLUMNS, "name"))
-    present = table.rows.column_names
+    present, names = table.rows.column_names, {name: dict[str, None]() for name in COLUMNS}
     # A name may occur more than once: who asks for a deletion in either column means it.
-    columns = {name: [table.rows.column(at) for at, held in enumerate(present) if held == name] for name in COLUMNS}
-    if not any(columns.values()):
+    columns = [(name, column) for name, column in zip(present, table.rows.columns, strict=True) if name in COLUMNS]
+    if not columns:
         words = columns_in_words(present, COLUMNS)
         raise DataError(table.where, f"needs a column 'record' or 'subject' ({words}): rename the id column")
-    wrong = {(name, type_problem(column.type, "name")) for name in COLUMNS for column in columns[name]}
-    if problems := [f"column {name!r} {problem}" for name, problem in sorted(wrong, key=str) if problem is not None]:
-        raise DataError(table.where, problems)
-    cells = ([value for column in columns[name] for value in column.to_pylist()] for name in COLUMNS)
-    records, subjects = (tuple(dict.fromkeys(filter(None, map(text_of, values)))) for values in cells)
-    if not records and not subjects:
+    for name, column in sorted(columns, key=lambda named: named[0]):
+        if (problem := type_problem(column.type, "name")) is not None:
+            table.problems.add(f"column {name!r} {problem}")
+    if table.problems:
+        raise DataError(table.where, table.problems.sentences())
+    for name, column in columns:
+        names[name] |= dict.fromkeys(filter(None, map(text_of, column.to_pylist())))
+    if not any(names.values()):
         raise DataError(table.where, "holds no names; give at least one")
-    return records, subjects
+    return tuple(names["record"]), tuple(names["subject"])

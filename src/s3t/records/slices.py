@@ -68,32 +68,11 @@ class Slices:
         return digest
 
     def read(self, place: Place, digest: str) -> pa.Table:
-        from s3t.records.tables import UNREADABLE, table_in
-
-        try:
-            with self.blobs.open(version_name(place, digest)) as file:
-                rows = table_in(file)
-            actual = slice_digest(rows, self.secret)
-        except UNREADABLE as error:
-            raise self._unreadable(place, digest, error) from None
-        if actual != digest:
-            raise IntegrityError(
-                f"{self.where(place, digest)}: the file of slice {place.slice} of shard {place.shard} is not the one "
-                f"that the ledger knows; run `s3t reconcile {self.run}`, which restores it from an older one, or "
-                "names the problem"
-            )
-        return rows
+        return self._table(place, digest)
 
     def names_in(self, place: Place, digest: str) -> pa.Table:
         """The columns `record` and `subject` of a version, and nothing else of it; its digest is not looked at."""
-        from s3t.records.tables import UNREADABLE, table_in
-
-        try:
-            with self.blobs.open(version_name(place, digest)) as file:
-                names = table_in(file, ["record", "subject"])
-            return names.select(["record", "subject"])
-        except UNREADABLE as error:
-            raise self._unreadable(place, digest, error) from None
+        return self._table(place, digest, ["record", "subject"])
 
     def count_rows(self, place: Place, digest: str) -> int | None:
         """Number of rows of a version, from its footer alone; None if it is missing or unreadable."""
@@ -120,13 +99,28 @@ class Slices:
     def where(self, place: Place, digest: str) -> str:
         return f"{self.run}/slices/{version_name(place, digest)}"
 
-    def _unreadable(self, place: Place, digest: str, error: BaseException) -> IntegrityError:
-        reason = getattr(error, "strerror", None) or "its bytes are damaged"  # arrow's words may quote them
-        return IntegrityError(
-            f"{self.where(place, digest)}: the file of slice {place.slice} of shard {place.shard} cannot be read "
-            f"({reason}); put it back from a backup, then run `s3t reconcile {self.run}`, which takes out what was "
-            "deleted since"
-        )
+    def _table(self, place: Place, digest: str, columns: list[str] | None = None) -> pa.Table:
+        from s3t.records.tables import UNREADABLE, table_in
+
+        what, reconcile = f"the file of slice {place.slice} of shard {place.shard}", f"run `s3t reconcile {self.run}`"
+        try:
+            with self.blobs.open(version_name(place, digest)) as file:
+                rows = table_in(file, columns)
+            if columns is not None:
+                return rows.select(columns)
+            actual = slice_digest(rows, self.secret)
+        except UNREADABLE as error:
+            reason = getattr(error, "strerror", None) or "its bytes are damaged"  # arrow's words may quote them
+            raise IntegrityError(
+                f"{self.where(place, digest)}: {what} cannot be read ({reason}); put it back from a backup, then "
+                f"{reconcile}, which takes out what was deleted since"
+            ) from None
+        if actual != digest:
+            raise IntegrityError(
+                f"{self.where(place, digest)}: {what} is not the one that the ledger knows; {reconcile}, which "
+                "restores it from an older one, or names the problem"
+            )
+        return rows
 
 
 def slice_digest(rows: pa.Table, secret: Secret) -> str:
