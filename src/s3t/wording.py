@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -42,10 +43,10 @@ def duration(seconds: float) -> str:
 def problem_lines(field: str, message: str) -> list[str]:
     """The problems in one of pydantic's errors, each with its field; a `ValueError` may hold several, one a line.
 
-    >>> problem_lines("labels", "Value error, one is empty")
-    ['labels: one is empty']
+    >>> problem_lines("labels", "Value error, one is empty"), problem_lines("", "should be 1 or instance of A")
+    (['labels: one is empty'], ['should be 1'])
     """
-    lines = message.removeprefix("Value error, ").splitlines()
+    lines = re.sub(r" or instance of \w+$", "", message.removeprefix("Value error, ")).splitlines()
     return [f"{field}: {line}" if field else line for line in lines]
 
 

@@ -192,8 +192,9 @@ def recipe_from(content: Recipe | Mapping[str, Any] | str | Path, *, where: str 
         return load_recipe(content)
     try:
         return Recipe.model_validate(dict(content))
-    except ValidationError as error:
-        raise RecipeError(where, _all_problems(content, error)) from None
+    except ValidationError:
+        pass
+    raise RecipeError(where, _all_problems(content))
 
 
 # Takes the place of a wrong field, where leaving it out would be a problem of its own.
@@ -202,14 +203,18 @@ _STAND_INS: dict[tuple[int | str, ...], Any] = {("labels",): "infer", ("base_mod
 _WHOLE: tuple[tuple[int | str, ...], ...] = (("partition", "group"), ("deletion", "repair"))
 
 
-def _all_problems(content: Mapping[str, Any], error: ValidationError) -> list[str]:
+def _all_problems(content: Mapping[str, Any]) -> list[str]:
     """Every problem. Checks across fields wait until each field is right, so wrong ones are left out and it is asked
     again."""
     problems: dict[str, None] = {}
     wrong: set[tuple[int | str, ...]] = set()
     left = copy.deepcopy(dict(content))
     while True:
-        details = error.errors(include_url=False, include_input=False)
+        try:
+            Recipe.model_validate(left)
+            return list(problems)
+        except ValidationError as error:
+            details = error.errors(include_url=False, include_input=False)
         new = [detail for detail in details if _left_out(detail) not in wrong]
         problems |= dict.fromkeys(itertools.chain.from_iterable(map(_sentences, new)))
         fields = set(map(_left_out, new))
@@ -217,11 +222,6 @@ def _all_problems(content: Mapping[str, Any], error: ValidationError) -> list[st
         left_out = [_leave_out(left, field) for field in fields]
         if not any(left_out):
             return list(problems)
-        try:
-            Recipe.model_validate(left)
-            return list(problems)
-        except ValidationError as next_error:
-            error = next_error
 
 
 def _leave_out(content: dict[str, Any], field: tuple[int | str, ...]) -> bool:
@@ -231,10 +231,9 @@ def _leave_out(content: dict[str, Any], field: tuple[int | str, ...]) -> bool:
         inner = inner.get(part) if isinstance(inner, dict) else None
     if not field or not isinstance(inner, dict) or field[-1] not in inner:
         return False
+    del inner[field[-1]]
     if field in _STAND_INS:
         inner[field[-1]] = _STAND_INS[field]
-    else:
-        del inner[field[-1]]
     return True
 
 
@@ -262,11 +261,9 @@ def _sentences(detail: Any) -> list[str]:
 
 def _meant(wrong: tuple[int | str, ...]) -> str:
     """The field that is like one that does not exist: beside it, else anywhere in a recipe."""
-    *above, name = map(str, wrong)
-    beside = {field[-1]: ".".join(field) for field in _FIELDS if list(field[:-1]) == above}
-    anywhere = {field[-1]: ".".join(field) for field in _FIELDS}
-    for names in (beside, anywhere):
-        if close := closest(name, names):
+    for fields in ([field for field in _FIELDS if field[:-1] == wrong[:-1]], _FIELDS):
+        names = {field[-1]: ".".join(field) for field in fields}
+        if close := closest(str(wrong[-1]), names):
             return f"; did you mean {names[close]}?"
     return ""
 
