@@ -13,7 +13,7 @@ import yaml
 import s3t
 from s3t.descriptions import descriptions_of
 from s3t.recipe import Recipe, recipe_from
-from s3t.recipe.parts import Method
+from s3t.recipe.parts import MethodSettings
 from tests.deletion.places import PLACES
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -262,7 +262,7 @@ def fields_of(model):
 
 def test_docs_name_every_field_of_the_recipe():
     text = (ROOT / "docs" / "recipe.md").read_text()
-    for name, description in (*fields_of(Recipe), *fields_of(Method)):
+    for name, description in (*fields_of(Recipe), *fields_of(MethodSettings)):
         assert f"`{name}`" in text, name
         assert description, name
 

@@ -3,12 +3,12 @@
 from s3t.recipe.loading import load_recipe, recipe_from
 from s3t.recipe.parts import (
     Adapter,
-    AsNeeded,
     BelowDepth,
     Group,
     Image,
     Language,
     Prediction,
+    RepairAsNeeded,
     RepairPolicy,
     Shortcut,
     Text,
@@ -19,13 +19,13 @@ from s3t.recipe.schema import Recipe, training_part, unresolved
 
 __all__ = [
     "Adapter",
-    "AsNeeded",
     "BelowDepth",
     "Group",
     "Image",
     "Language",
     "Prediction",
     "Recipe",
+    "RepairAsNeeded",
     "RepairPolicy",
     "Shortcut",
     "Text",

@@ -278,4 +278,4 @@ def _fields(part: type[BaseModel], above: tuple[str, ...] = ()) -> Iterator[tupl
                 yield from _fields(kind, path)
 
 
-_FIELDS = (*_fields(Recipe), *_fields(parts.Method, ("method",)))
+_FIELDS = (*_fields(Recipe), *_fields(parts.MethodSettings, ("method",)))

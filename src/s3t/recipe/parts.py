@@ -25,8 +25,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticKnownError
 
-from s3t import core
-from s3t.core import METHODS, Inventory, Options, Trainable, method_named
+from s3t.core import METHODS, AsNeeded, Inventory, Method, Options, Trainable, method_named
 from s3t.descriptions import describe
 from s3t.errors import PlanningError, listed
 from s3t.orders import DEFAULT_SELECTOR, SELECTORS, no_selector
@@ -201,7 +200,7 @@ class Partition(Part):
     """A column that sends records to declared slices of their shard, and how probable deletions are in each group."""
 
 
-class Method(Part):
+class MethodSettings(Part):
     """The system: parameters that a stage trains, its starting point, and the parts of a model. See `core.Method`."""
 
     name: Annotated[str, BeforeValidator(_method_name)] = "s3t"
@@ -218,7 +217,7 @@ class Method(Part):
     """sisa, protosisa, full: a stage trains an adapter, or all parameters of the model (the original SISA's);
     then `adapter` has no effect."""
 
-    def made(self) -> core.Method:
+    def made(self) -> Method:
         return method_named(self.name, Options(**self.model_dump(exclude={"name"})))
 
 
@@ -488,7 +487,7 @@ class Level(Part):
     """Slices right after any one deletion, at least, up to L / 2. 1: no shard is ever dead."""
 
 
-class AsNeeded(Part):
+class RepairAsNeeded(Part):
     """Repair what a main chain and a few spares lack; the run's orders follow from this in the place of `sequences`."""
 
     policy: Literal["as-needed"]
@@ -514,7 +513,7 @@ class AsNeeded(Part):
             level = Level.model_validate(content["level"])
         except ValidationError:
             return {**content, "depth": 1}
-        chains = core.AsNeeded.keeping(mean_depth=level.mean_depth, after_deletion=level.after_deletion)
+        chains = AsNeeded.keeping(mean_depth=level.mean_depth, after_deletion=level.after_deletion)
         return {**content, **vars(chains)}
 
     def problems(self, slices: int) -> Iterator[str]:
@@ -536,15 +535,15 @@ class AsNeeded(Part):
                 f"{self.spare_depth} keep {kept}; ask for at most {slices // 2}, and leave out depth and spares"
             )
 
-    def made(self) -> core.AsNeeded:
-        return core.AsNeeded(depth=self.depth, spares=self.spares, spare_depth=self.spare_depth)
+    def made(self) -> AsNeeded:
+        return AsNeeded(depth=self.depth, spares=self.spares, spare_depth=self.spare_depth)
 
 
 def _policy_kind(value: Any) -> str:
     named = isinstance(value, Mapping) and not {"below-depth", "below_depth"}.isdisjoint(value)
     if named or isinstance(value, BelowDepth):
         return f"{TAGGED}below-depth"
-    return f"{TAGGED}as-needed" if isinstance(value, AsNeeded | Mapping) else f"{TAGGED}name"
+    return f"{TAGGED}as-needed" if isinstance(value, RepairAsNeeded | Mapping) else f"{TAGGED}name"
 
 
 TAGGED = "kind: "
@@ -553,7 +552,7 @@ TAGGED = "kind: "
 RepairPolicy: TypeAlias = Annotated[
     Annotated[Literal["manual", "on-exhaustion", "eager"], Tag(f"{TAGGED}name")]
     | Annotated[BelowDepth, Tag(f"{TAGGED}below-depth")]
-    | Annotated[AsNeeded, Tag(f"{TAGGED}as-needed")],
+    | Annotated[RepairAsNeeded, Tag(f"{TAGGED}as-needed")],
     Discriminator(_policy_kind),
 ]
 
@@ -603,7 +602,7 @@ def repair_due(policy: RepairPolicy, inventory: Inventory, *, trained: bool) -> 
     """True if a policy asks for a repair now. `trained`: the run once had a live stage; else nothing is to repair."""
     if not trained or policy == "manual" or not inventory.missing():
         return False
-    if policy == "eager" or isinstance(policy, AsNeeded):
+    if policy == "eager" or isinstance(policy, RepairAsNeeded):
         return True
     depths = inventory.depths()
     if isinstance(policy, BelowDepth):

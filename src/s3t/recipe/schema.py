@@ -30,13 +30,13 @@ from s3t.recipe.labels import alike, name_of, refuse_untyped
 from s3t.recipe.parts import (
     DEFAULT_THRESHOLD,
     Adapter,
-    AsNeeded,
     DeletionSettings,
     Image,
     Language,
     Part,
     Partition,
     Prediction,
+    RepairAsNeeded,
     Sequences,
     Text,
     TrainingSettings,
@@ -204,7 +204,7 @@ def _named_values(names: Any) -> Any:
     return by_name
 
 
-def _method(value: Any, read: Callable[[Any], parts.Method]) -> Method:
+def _method(value: Any, read: Callable[[Any], parts.MethodSettings]) -> Method:
     """A method by its name alone, or with its options; a method as it is."""
     if isinstance(value, Method):
         return value
@@ -252,7 +252,7 @@ class Recipe(Part):
     {0: negative, 1: positive}."""
     method: Annotated[
         Method,
-        GetPydanticSchema(lambda _, schema_of: schema_of(parts.Method)),
+        GetPydanticSchema(lambda _, schema_of: schema_of(parts.MethodSettings)),
         WrapValidator(_method),
         PlainSerializer(Method.declared, return_type=dict[str, Any]),
     ] = method_named("s3t")
@@ -437,7 +437,7 @@ class Recipe(Part):
 
     def _growth_problems(self) -> Iterator[str]:
         asked = self.deletion.repair
-        if not isinstance(asked, AsNeeded):
+        if not isinstance(asked, RepairAsNeeded):
             return
         if self.sequences != Sequences(prior=self.sequences.prior):
             yield "sequences: deletion.repair says which chains there are; take all but the prior out"
@@ -448,7 +448,7 @@ class Recipe(Part):
     def growth(self) -> Growth | None:
         """Repair as needed, if the recipe says so. Costs of stages follow from declared numbers, never from times."""
         asked = self.deletion.repair
-        if not isinstance(asked, AsNeeded):
+        if not isinstance(asked, RepairAsNeeded):
             return None
         return Growth(policy=asked.made(), costs=self.stage_costs, chances=self.chances)
 

@@ -11,7 +11,7 @@ from s3t.core import Inventory, depths_after_hit, leaves, stages_of
 from s3t.errors import InputError
 from s3t.events import Progress
 from s3t.planning.forecast import Gain, gain
-from s3t.recipe import AsNeeded, RepairPolicy
+from s3t.recipe import RepairAsNeeded, RepairPolicy
 from s3t.run.forecasting import hours_of
 from s3t.run.orders import Policy, Spares
 from s3t.run.parts import Parts
@@ -94,7 +94,7 @@ class RepairExtension:
     @property
     def described(self) -> str:
         """The orders or chains of a shard after the extension, in words."""
-        if not isinstance(self.repair, AsNeeded):
+        if not isinstance(self.repair, RepairAsNeeded):
             return f"{counted(self.orders, 'fixed order')} a shard"
         main, spares = counted(self.repair.depth, "slice"), counted(self.repair.spares, "spare")
         return f"a main chain of {main} and {spares} of {counted(self.repair.spare_depth, 'slice')} a shard"

@@ -18,7 +18,7 @@ from s3t.errors import InputError, IntegrityError
 from s3t.events import Progress, silent
 from s3t.ledger.locks import RunLock, hold
 from s3t.orders import orders_of_shards
-from s3t.recipe import AsNeeded, Recipe, RepairPolicy, recipe_from
+from s3t.recipe import Recipe, RepairAsNeeded, RepairPolicy, recipe_from
 from s3t.recipe.parts import MOST_SPARES
 from s3t.recipe.schema import MOST_NUMBERS
 from s3t.store.folder import Description, Layout, read_description, write_description
@@ -182,8 +182,8 @@ def _policy(recipe: Recipe, asked: Policy) -> RepairPolicy:
     return recipe_from(fields, where="the policy").deletion.repair
 
 
-def _with_spares(present: RepairPolicy, recipe: Recipe, asked: Spares) -> AsNeeded:
-    if not isinstance(present, AsNeeded):
+def _with_spares(present: RepairPolicy, recipe: Recipe, asked: Spares) -> RepairAsNeeded:
+    if not isinstance(present, RepairAsNeeded):
         raise InputError("the spares", "the run has fixed orders, and no spares: give --budget, which adds orders")
     most = min(recipe.partition.slices - 1, MOST_SPARES), present.depth
     problems = [
