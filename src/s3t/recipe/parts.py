@@ -91,8 +91,16 @@ REFUSED_INITS: Final[Mapping[str, str]] = {
     "corda": _FITTED,
     "lora_ga": _FITTED,
 }
-
-
+_REFUSED: Final[Mapping[str, str]] = {
+    "bias": (
+        "it trains the base model's own biases, which all blocks share and which would stay changed when a block is "
+        "switched off; use none"
+    ),
+    "modules_to_save": (
+        "it trains whole base modules across stages; the task head is trained and stored per stage already, so leave "
+        "it out"
+    ),
+}
 MAX_SEED = 2**63 - 1
 _OF_EXPORT = ("{name}", "{path}", "{host}")
 """Placeholders of `deletion.export_hook`."""
@@ -294,24 +302,11 @@ class Adapter(Part):
         reason = next(reasons, "it is not on the list of inits known to be exact")
         raise ValueError(f"init_lora_weights {value!r} is refused: {reason}; use true or gaussian")
 
-    @field_validator("bias")
+    @field_validator("bias", "modules_to_save")
     @classmethod
-    def _bias_is_exact(cls, value: str) -> str:
-        if value != "none":
-            raise ValueError(
-                f"bias {value!r} is refused: it trains the base model's own biases, which all blocks share and which "
-                "would stay changed when a block is switched off; use none"
-            )
-        return value
-
-    @field_validator("modules_to_save")
-    @classmethod
-    def _modules_are_exact(cls, value: list[str] | None) -> list[str] | None:
-        if value:
-            raise ValueError(
-                f"modules_to_save {value!r} is refused: it trains whole base modules across stages; the task head is "
-                "trained and stored per stage already, so leave it out"
-            )
+    def _base_stays(cls, value: Any, info: ValidationInfo) -> Any:
+        if value not in ("none", None, []):
+            raise ValueError(f"{info.field_name} {value!r} is refused: {_REFUSED[info.field_name or '']}")
         return value
 
     @model_validator(mode="after")

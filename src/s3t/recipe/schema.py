@@ -147,14 +147,9 @@ class Columns(Part):
 
     def named(self) -> dict[str, tuple[str, ...]]:
         """Role to the columns that it is read from, for the roles that are given."""
-        given = {role: value for role, value in self.model_dump(exclude={"delimiter"}).items() if value is not None}
-        columns = {role: (value,) for role, value in given.items() if role not in _TEXTS}
-        texts = {
-            role: tuple(dict.fromkeys(name for one in templates(value) for name in template_columns(one)))
-            for role, value in given.items()
-            if role in _TEXTS
-        }
-        return {role: (columns | texts)[role] for role in given}
+        given = self.model_dump(exclude={"delimiter"}, exclude_none=True).items()
+        texts = {role: (one for text in templates(value) for one in template_columns(text)) for role, value in given}
+        return {role: tuple(dict.fromkeys(texts[role])) if role in _TEXTS else (value,) for role, value in given}
 
 
 DEFAULT_BUDGET = 4
@@ -406,8 +401,7 @@ class Recipe(Part):
             yield "sequences.prior: the prior follows from partition.group.deletion; leave one of the two out"
             return
         try:
-            # A group that is wrong has no prior; the rest can be checked all the same.
-            settings = self._settings(None) if any(self._group_problems()) else self.settings()
+            settings = self.settings(grouped=not any(self._group_problems()))  # the rest can be checked all the same
         except SettingError as error:
             yield from (f"sequences: {problem}" for problem in error.problems)
             return
@@ -475,11 +469,11 @@ class Recipe(Part):
             return math.factorial(min(slices, MAX_FULL_SLICES))
         return min(DEFAULT_BUDGET, slices)
 
-    def settings(self) -> tuple[Setting, ...]:
-        """Setting from which each shard's orders are chosen. A `SettingError` says everything that is wrong."""
-        return self._settings(self.slice_prior if self.sequences.prior is None else self.sequences.prior)
+    def settings(self, *, grouped: bool = True) -> tuple[Setting, ...]:
+        """Setting from which each shard's orders are chosen. A `SettingError` says everything that is wrong.
 
-    def _settings(self, prior: Sequence[float] | Sequence[Sequence[float]] | None) -> tuple[Setting, ...]:
+        Without a prior, groups declare one; `grouped` is False where they are wrong, and have none.
+        """
         asked = self.sequences
         shared = Setting(
             slices=self.partition.slices,
@@ -489,6 +483,7 @@ class Recipe(Part):
             values=None if asked.values is None else tuple(asked.values),
             seed=asked.seed,
         )
+        prior = self.slice_prior if grouped and asked.prior is None else asked.prior
         rows = prior_rows(prior, shards=self.partition.shards)
         settings: dict[tuple[float, ...] | None, Setting] = {}
         problems: dict[str, None] = {}
@@ -503,10 +498,8 @@ class Recipe(Part):
 
     @property
     def slice_prior(self) -> tuple[float, ...] | None:
-        """Declared probability of each slice of a shard to be hit by a deletion.
-
-        The slices of one group are alike, and slices count as equally large (see `Group.prior`). None where no groups
-        are declared: all slices are then equally probable.
+        """Declared probability of each slice of a shard to be hit by a deletion (`Group.prior`); None without groups:
+        all slices are then equally probable.
         """
         group = self.partition.group
         return None if group is None else group.prior()
