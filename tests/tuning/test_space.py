@@ -3,7 +3,7 @@
 import pytest
 
 from s3t.errors import InputError
-from s3t.tuning.space import Choice, read_space, with_values
+from s3t.tuning import Choice, read_space, with_values
 
 
 def test_lists_ranges_and_logarithms_are_choices(tmp_path):

@@ -30,10 +30,8 @@ def sigmoid(logits: Scores) -> Scores:
 def shares(shards: Sequence[int], parts: Sequence[float] | None = None) -> NDArray[np.float64]:
     """The weight of every member, M numbers that add up to 1. All shards have the same weight.
 
-    Args:
-        shards: shard of every member.
-        parts: weight of every member within its shard, up to a common factor. None, or only zeros in a shard: equal
-            weights there.
+    `parts` are weights of members within their shard, up to a common factor. None, or only zeros in a shard: equal
+    weights there.
 
     >>> shares([0, 0, 1]).tolist(), shares([0, 0, 1], [0.75, 0.25, 0.0]).tolist()
     ([0.25, 0.25, 0.5], [0.375, 0.125, 0.5])
@@ -48,12 +46,8 @@ def shares(shards: Sequence[int], parts: Sequence[float] | None = None) -> NDArr
 
 
 def aggregate(logits_MNC: Scores, how: str, *, weights_M: Weights = None) -> Scores:
-    """The ensemble's probability of every label, N x C.
-
-    Args:
-        logits_MNC: the members' logits, at least one member.
-        how: `logits` (softmax of the mean), `probabilities` (mean of the softmax), or `vote` (the share of
-            members that choose the label).
+    """The ensemble's probability of every label, N x C, of at least one member: `logits` (softmax of the mean),
+    `probabilities` (mean of the softmax), or `vote` (the share of members that choose the label).
     """
     if logits_MNC.shape[0] == 0:
         raise ValueError("an ensemble needs at least one member")

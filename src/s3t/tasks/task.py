@@ -68,10 +68,7 @@ class Inputs:
         return "messages" if role == "messages" else "text"
 
     def column_problems(self, columns: Collection[str], others: Iterable[str], task: str) -> list[str]:
-        """Problems of the recipe's `columns`: roles that are missing or that do not apply.
-
-        `others` are the roles of all inputs there are.
-        """
+        """Roles of the recipe's `columns` that are missing or do not apply; `others` are those of all inputs."""
         given = {role for role in self.roles if role in columns}
         least = [form for form in self.forms if not any(set(other) < set(form) for other in self.forms)]
         wanted = ", or ".join(" and ".join(f"columns.{role}" for role in form) for form in least)
@@ -112,11 +109,7 @@ class Target(ABC):
 
     @abstractmethod
     def parsed(self, cell: Any, label_of: Callable[[Any], str | None]) -> Any:
-        """The label as records keep it; None where the cell holds none.
-
-        Args:
-            cell: value in the label column; a list where it holds several labels.
-        """
+        """The label as records keep it; None where the cell holds none. Several labels come as a list."""
 
     def expected(self, rows: pa.Table) -> list[Any]:
         return list(rows["label"].to_pylist())
@@ -138,11 +131,8 @@ class Target(ABC):
         """Training targets of each record, by its number: one row for each of its answers.
 
         If each record has one answer, one tensor N x 1, or N x 1 x C where an answer has a target for each output.
-        Batches pass their rows to `loss`, as U or U x C.
-
-        Args:
-            records: the same, encoded; perhaps as they are asked for.
-            labels: in the recipe's order (with `labels: infer`, sorted).
+        Batches pass their rows to `loss`, as U or U x C. `records` are the rows, encoded, perhaps as they are asked
+        for; `labels` are in the recipe's order (with `labels: infer`, sorted), here as below.
         """
 
     @abstractmethod
@@ -156,13 +146,8 @@ class Target(ABC):
         """Each answer, and the probability of each label, U x L; None where there are no probabilities.
 
         Where outputs are not one a label, this turns them into labels: `aggregate` and `choose` take C = L alone. An
-        answer need not be the likeliest label.
-
-        Args:
-            logits_MUC: logits of the members, at least one.
-            labels: in the recipe's order (with `labels: infer`, sorted).
-            aggregation: name of the way to combine members (see `aggregate`).
-            threshold: the least probability at which a label is given, where a record may have several.
+        answer need not be the likeliest label. There is at least one member; `aggregate` says how they are combined.
+        Where a record may have several labels, those of at least the probability `threshold` are given.
         """
 
     @abstractmethod

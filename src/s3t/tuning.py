@@ -1,4 +1,7 @@
-"""Trials of a recipe: each makes a run on public records, trains it, and measures it on others."""
+"""Choosing a recipe's numbers on public data, by Optuna; private records are refused.
+
+Each trial makes a run on public records, trains it, and measures it on others.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -15,53 +18,106 @@ from s3t.errors import DataError, InputError, RecipeError, TrainingError
 from s3t.events import Progress, WorkStep, silent, telling
 from s3t.extras import how_to_install
 from s3t.recipe import Recipe, recipe_from
-from s3t.recipe.loading import to_yaml
+from s3t.recipe.loading import read_yaml, to_yaml
 from s3t.records.ingest import Records, ingest
 from s3t.records.public import features_of, public_digest
 from s3t.records.requests import normal_form
 from s3t.records.rows import contents
 from s3t.run import Run
-from s3t.tuning.space import Choice, with_values
 from s3t.wording import counted
 
-
-def _refuse_private(public: Sequence[tuple[str, Records]], private: Sequence[str | Path], recipe: Recipe) -> None:
-    """Compare records that are said to be public with private ones: with a file's by content; with those that a run
-    holds or has held by id."""
-    problems: list[str] = []
-    for where in map(Path, private):
-        for name, records, rows in (
-            _shared_with_run(where, public) if where.is_dir() else _shared(where, public, recipe)
-        ):
-            if rows:
-                what = f"are or were in the run {where}" if where.is_dir() else f"are in {where}"
-                problems.append(
-                    f"{len(rows)} records of {name} {what} ({records.positions.named(rows)}); a choice by them would "
-                    "reveal them: take them out"
-                )
-    if problems:
-        raise DataError("the public data", problems)
-
-
-def _shared(
-    private: Path, public: Sequence[tuple[str, Records]], recipe: Recipe
-) -> Iterator[tuple[str, Records, list[int]]]:
-    features = features_of(public[0][1].rows)
-    known = set(contents(ingest(private, recipe).rows, features))
-    for name, records in public:
-        yield name, records, [row for row, own in enumerate(contents(records.rows, features)) if own in known]
-
-
-def _shared_with_run(run: Path, public: Sequence[tuple[str, Records]]) -> Iterator[tuple[str, Records, list[int]]]:
-    with Run.open(run) as opened:
-        for name, records in public:
-            ids = records.rows["record"].to_pylist()
-            known = {normal_form(place.name) for place in opened.locate(records=ids) if place.state != "unknown"}
-            yield name, records, [row for row, record in enumerate(ids) if record in known]
-
-
+FIXED = (
+    "task",
+    "columns",
+    "labels",
+    "label_names",
+    "partition.salt",
+    "partition.group",
+    "prediction.validation",
+    "ledger",
+)
+"""Fields that say what the data are and where they go: there is nothing to choose."""
 SALT = "tune"
 """Salt of trial runs. Their records are public, and every trial must split them alike."""
+_HOW = "give a list of values, {between: [LOW, HIGH]} or {log: [LOW, HIGH]}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """A field and its values."""
+
+    field: str
+    """Path of the field, as training.learning_rate."""
+    kind: Literal["one of", "between", "log"]
+    values: tuple[Any, ...]
+    """All values; or the lowest and the highest. If both are whole numbers, so are the values between."""
+
+    def drawn(self, trial: Any) -> Any:
+        if self.kind == "one of":
+            return trial.suggest_categorical(self.field, self.values)
+        low, high = self.values
+        whole = isinstance(low, int) and isinstance(high, int)
+        suggest = trial.suggest_int if whole else trial.suggest_float
+        return suggest(self.field, low, high, log=self.kind == "log")
+
+
+def read_space(content: Mapping[str, Any] | str | Path) -> tuple[Choice, ...]:
+    """The choices of a YAML file, or of a mapping of fields to values.
+
+    >>> read_space({"training.epochs": [2, 4]})[0].values
+    (2, 4)
+    """
+    where = "the space"
+    if isinstance(content, str | Path):
+        where = str(content)
+        try:
+            content = read_yaml(Path(content))
+        except ValueError as error:
+            raise InputError(where, str(error)) from error
+    if not isinstance(content, Mapping) or not content:
+        raise InputError(where, f"names no field; for each field that may vary, {_HOW}")
+    problems: list[str] = []
+    choices = []
+    for field, given in content.items():
+        try:
+            choices.append(_choice(str(field), given))
+        except ValueError as error:
+            problems.append(f"{field}: {error}")
+    if problems:
+        raise InputError(where, problems)
+    return tuple(choices)
+
+
+def _choice(field: str, given: Any) -> Choice:
+    if any(f"{field}.".startswith(f"{fixed}.") for fixed in FIXED):
+        raise ValueError("says what the data are, and cannot be chosen; take it out")
+    if isinstance(given, list) and given:
+        return Choice(field=field, kind="one of", values=tuple(given))
+    if not isinstance(given, Mapping) or len(given) != 1 or not given.keys() <= {"between", "log"}:
+        raise ValueError(f"{given!r} is no choice; {_HOW}")
+    ((kind, bounds),) = given.items()
+    numbers = isinstance(bounds, list) and len(bounds) == 2 and {type(bound) for bound in bounds} <= {int, float}
+    if not numbers or not bounds[0] < bounds[1]:
+        raise ValueError(f"{kind} takes two numbers, the lower one first")
+    if kind == "log" and bounds[0] <= 0:
+        raise ValueError("on a log scale, the lower number must be above 0")
+    return Choice(field=field, kind=kind, values=tuple(bounds))
+
+
+def with_values(fields: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """A recipe's fields with some of them set.
+
+    >>> with_values({"training": {"epochs": 2}}, {"training.seed": 1, "method": "sisa"})
+    {'training': {'epochs': 2, 'seed': 1}, 'method': 'sisa'}
+    """
+    content = dict(fields)
+    for name, value in values.items():
+        first, _, rest = name.partition(".")
+        inner = content.get(first, {})
+        content[first] = (
+            with_values(inner if isinstance(inner, Mapping) else {"name": inner}, {rest: value}) if rest else value
+        )
+    return content
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,15 +151,8 @@ class Tuning:
         return to_yaml(self.recipe, allow_unicode=True)
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "best": self.best.number,
-            "score": self.best.score,
-            "recipe": self.recipe,
-            "trials": [
-                vars(trial) | {"values": dict(trial.values), "seconds": round(trial.seconds, 1)}
-                for trial in self.trials
-            ],
-        }
+        each = [vars(trial) | {"seconds": round(trial.seconds, 1)} for trial in self.trials]
+        return {"best": self.best.number, "score": self.best.score, "recipe": self.recipe, "trials": each}
 
 
 def tune(
@@ -120,15 +169,12 @@ def tune(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Tuning:
-    """Try recipes until so many trials are in the folder, those of earlier calls counted in.
+    """Try recipes until so many trials are in the folder, those of earlier calls counted in; a grid has at most one for
+    each point.
 
-    Args:
-        recipe: the fields that do not vary.
-        folder: the study's folder; a study in it is continued.
-        private: files or runs whose records must not be among the public ones.
-        declared_public: True: the caller declares that there are none, and nothing is compared.
-        trials: number of trials, earlier ones included; a grid has at most one for each point.
-        sampler: tpe (Bergstra et al. 2011), or grid, which needs lists of values.
+    The recipe gives the fields that do not vary. A study in the folder is continued. No record of the files or runs of
+    `private` may be among the public ones; with `declared_public` the caller declares that there are none. The sampler
+    is tpe (Bergstra et al. 2011), or grid, which needs lists of values.
     """
     if not private and not declared_public:
         raise InputError(
@@ -158,6 +204,32 @@ def tune(
         problems = sorted({trial.problem or "" for trial in tuning.trials}) or ["no trial was asked for"]
         raise InputError("the space", [f"no trial could be trained: {problem}" for problem in problems])
     return tuning
+
+
+def _refuse_private(public: Sequence[tuple[str, Records]], private: Sequence[str | Path], recipe: Recipe) -> None:
+    """Compare records that are said to be public with private ones: with a file's by content; with those that a run
+    holds or has held by id."""
+    problems: list[str] = []
+    known: set[Any]
+    for where in map(Path, private):
+        if is_run := where.is_dir():
+            compared = [(name, records, records.rows["record"].to_pylist()) for name, records in public]
+            with Run.open(where) as run:
+                places = run.locate(records=[record for _, _, ids in compared for record in ids])
+            known = {normal_form(place.name) for place in places if place.state != "unknown"}
+        else:
+            features = features_of(public[0][1].rows)
+            compared = [(name, records, list(contents(records.rows, features))) for name, records in public]
+            known = set(contents(ingest(where, recipe).rows, features))
+        for name, records, each in compared:
+            if rows := [row for row, own in enumerate(each) if own in known]:
+                what = f"are or were in the run {where}" if is_run else f"are in {where}"
+                problems.append(
+                    f"{len(rows)} records of {name} {what} ({records.positions.named(rows)}); a choice by them would "
+                    "reveal them: take them out"
+                )
+    if problems:
+        raise DataError("the public data", problems)
 
 
 def _check_space(fields: Mapping[str, Any], space: Sequence[Choice], sampler: str) -> None:
