@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import s3t
-from s3t.audit.audit import Auditor
+from s3t.audit import Auditor
 from s3t.core import Stage
 from s3t.ledger import schema
 from testing import tiny
@@ -112,7 +112,7 @@ def test_what_was_changed_in_the_ledger_past_s3t_is_found_by_a_process_that_know
 def test_which_stages_are_trained_again_cannot_be_foreseen():
     stages = {Stage(shard, order): "key" for shard in range(20) for order in [(0,), (0, 1), (1,)]}
     snapshot = SimpleNamespace(stages=stages)
-    auditor = Auditor(slices=None, secret=None, store=None, inputs=None, base_digest=None, trainer=None)
+    auditor = Auditor(slices=None, secret=None, store=None, inputs=None, base_digest=None, train=None)
     drawn = {tuple(auditor.sample(snapshot, 5, None)) for _ in range(20)}
     assert len(drawn) > 15  # of 5 million
     assert auditor.sample(snapshot, 5, 7) == auditor.sample(snapshot, 5, 7) != auditor.sample(snapshot, 5, 8)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from s3t.audit.audit import Auditor, Mismatch, table_problems, witness_problems
+from s3t.audit import Auditor, Mismatch, stray_artifacts, stray_versions, table_problems, witness_problems
 from s3t.core import Place, Stage
 from s3t.deletion.witness import Witness
 from s3t.errors import IntegrityError
@@ -40,7 +40,7 @@ def audit(parts: Parts, *, replay: int, seed: int | None, progress: Progress) ->
         store=parts.store,
         inputs=parts.key_inputs,
         base_digest=model_digest(model_folder(parts.recipe.base_model, revision=parts.recipe.revision)),
-        trainer=parts.loaded,
+        train=parts.loaded.train,
     )
     now, problems = _compared(parts, auditor)
     mismatches += problems
@@ -63,8 +63,8 @@ def audit(parts: Parts, *, replay: int, seed: int | None, progress: Progress) ->
 def _compared(parts: Parts, auditor: Auditor) -> tuple[Snapshot, list[Mismatch]]:
     """(Snapshot, mismatches of ledger, slices, witness and store)."""
     now, problems = _looked(parts, auditor)
-    problems += auditor.check_store(parts.store.keys(), named=_named(now))
-    problems += auditor.check_versions(parts.slices.versions(), named=_current(now))
+    problems += stray_artifacts(parts.store.keys(), named=_named(now))
+    problems += stray_versions(parts.slices.versions(), named=_current(now))
     if problems:  # perhaps a deletion was at work, or a trainer: once more, while neither changes what is looked at
         with hold(parts.lock):  # nothing is erased meanwhile, though deletions are accepted
             parts.upkeep.erase_due()
@@ -73,8 +73,8 @@ def _compared(parts: Parts, auditor: Auditor) -> tuple[Snapshot, list[Mismatch]]
             with parts.ledger.reading() as transaction:
                 named = _named(now) | _named(transaction.snapshot()) | transaction.sessions.announced()
                 work, current = transaction.to_erase(received_by=0.0), _current(now) | _current(transaction.snapshot())
-            problems += auditor.check_store(lying, named=named | work.artifacts)
-            problems += auditor.check_versions(versions, named=current | work.versions)
+            problems += stray_artifacts(lying, named=named | work.artifacts)
+            problems += stray_versions(versions, named=current | work.versions)
     return now, problems
 
 

@@ -1,4 +1,6 @@
-"""The oracles that a run can ask of itself (the counterfactual run is in the tests).
+"""Audit: is everything that may serve what today's slices ask for, and does training it again give its bytes?
+
+These are the oracles that a run can ask of itself (the counterfactual run is in the tests).
 
 ledger  every row is as it was written, every index whole; it knows the records that the slices hold, and no others
 slices  every slice file is the one that the ledger knows
@@ -10,9 +12,9 @@ replay  a stage trained again from today's slices gives the same bytes
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from s3t.core import KeyInputs, Place, Secret, Stage, stage_key
 from s3t.errors import IntegrityError
@@ -26,13 +28,6 @@ from s3t.store import Artifacts, Manifest, read_chain
 Mismatch = dict[str, Any]
 
 
-class StageTrainer(Protocol):
-    """Trains stages, with the base model."""
-
-    def train(self, stage: Stage, snapshot: Snapshot, progress: Progress) -> tuple[str, bytes, Manifest]:
-        """Train a stage; returns key, tensor file and manifest."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Auditor:
     """Checks one run. Reads every byte again and trusts no cache."""
@@ -43,7 +38,8 @@ class Auditor:
     inputs: KeyInputs
     base_digest: str
     """Digest of the base model's files as they are now."""
-    trainer: StageTrainer
+    train: Callable[[Stage, Snapshot, Progress], tuple[str, bytes, Manifest]]
+    """Trains a stage; returns key, tensor file and manifest."""
 
     def check(self, snapshot: Snapshot, contents: Contents) -> list[Mismatch]:
         """Mismatches of base model, ledger, slices, keys, bytes and chains."""
@@ -66,22 +62,6 @@ class Auditor:
             mismatches += self._check_stage(stage, snapshot, digests, keys)
         return mismatches
 
-    def check_versions(
-        self, stored: Mapping[Place, Collection[str]], *, named: Collection[tuple[Place, str]]
-    ) -> list[Mismatch]:
-        """Mismatches: stored versions of slices that the ledger does not name."""
-        stray = sorted({(place, digest) for place, digests in stored.items() for digest in digests} - set(named))
-        return [
-            _of_slice(place, f"its version {digest} lies in the store, and is not current") for place, digest in stray
-        ]
-
-    def check_store(self, stored: Collection[tuple[int, str]], *, named: Collection[tuple[int, str]]) -> list[Mismatch]:
-        """Mismatches: stored artifacts that no live stage names."""
-        return [
-            {"shard": shard, "key": key, "problem": "it lies in the store, and no live stage names it"}
-            for shard, key in sorted(set(stored) - set(named))
-        ]
-
     def sample(self, snapshot: Snapshot, count: int, seed: int | None) -> list[Stage]:
         """Up to `count` live stages, drawn at random; unpredictable unless a seed is given."""
         chooser = random.SystemRandom() if seed is None else random.Random(seed)  # noqa: S311
@@ -92,7 +72,7 @@ class Auditor:
         """Train a stage again; returns how it differs from the stored artifact."""
         try:
             stored = self.store.get(stage.shard, snapshot.stages[stage])
-            key, content, manifest = self.trainer.train(stage, snapshot, progress)
+            key, content, manifest = self.train(stage, snapshot, progress)
         except IntegrityError as error:
             return [_of_stage(stage, f"replay: {error}")]
         if key != stored.manifest.key:
@@ -128,6 +108,22 @@ class Auditor:
             read_chain(self.store, stage, keys=snapshot.stages, slice_digests=today)
         except (IntegrityError, KeyError) as error:
             yield _of_stage(stage, str(error))
+
+
+def stray_versions(
+    stored: Mapping[Place, Collection[str]], *, named: Collection[tuple[Place, str]]
+) -> Iterator[Mismatch]:
+    """Mismatches: stored versions of slices that the ledger does not name."""
+    for place, digest in sorted(
+        {(place, digest) for place, digests in stored.items() for digest in digests} - set(named)
+    ):
+        yield _of_slice(place, f"its version {digest} lies in the store, and is not current")
+
+
+def stray_artifacts(stored: Collection[tuple[int, str]], *, named: Collection[tuple[int, str]]) -> Iterator[Mismatch]:
+    """Mismatches: stored artifacts that no live stage names."""
+    for shard, key in sorted(set(stored) - set(named)):
+        yield {"shard": shard, "key": key, "problem": "it lies in the store, and no live stage names it"}
 
 
 def table_problems(contents: Contents) -> Iterator[str]:
