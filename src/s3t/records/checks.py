@@ -6,6 +6,7 @@ the label set of `labels: infer`.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 from array import array
@@ -21,7 +22,7 @@ from s3t.recipe import Group, Recipe
 from s3t.recipe.labels import LabelNames, alike, comparison_key, name_of
 from s3t.records.features import read_features, values_of
 from s3t.records.reading import Problems, Table, columns_in_words, converted
-from s3t.records.requests import CellError, name_in, needed_name, normal_form
+from s3t.records.requests import CellError, name_in, normal_form
 from s3t.records.rows import Cells, DuplicateFinder, canonical_bytes
 from s3t.tasks import Kind
 from s3t.wording import did_you_mean
@@ -193,7 +194,9 @@ class Checks:
             return None
 
         def record_id(cell: Any) -> str:
-            return normal_form(needed_name(cell, "give every record one"))
+            if (name := name_in(cell)) is None:
+                raise CellError("is empty; give every record one")
+            return normal_form(name)
 
         ids = table.parsed(cells, record_id, pa.string(), what=f"the id (column {self._columns.id!r})")
         self._ids.add(Cells(ids))
@@ -219,8 +222,9 @@ class Checks:
                 raise CellError(_differs_unseen(other) if unseen else f"is outside the {whose} or correct the row")
             return label
 
-        cells = table.cells(name, target.column or "category")
-        labels = table.parsed(cells, label, _LABELS[target.column or "category"], what=f"the label (column {name!r})")
+        kind = target.column or "category"
+        parse = functools.cache(label) if kind == "category" else label  # cells of a column have one type
+        labels = table.parsed(table.cells(name, kind), parse, _LABELS[kind], what=f"the label (column {name!r})")
         if target.has_labels and declared is None:
             for row, given in enumerate(Cells(labels), start=table.first):
                 for one in () if given is None else target.labels_in(given):

@@ -62,14 +62,6 @@ def name_in(value: Any) -> str | None:
     return name
 
 
-def needed_name(value: Any, remedy: str) -> str:
-    """A name, where there has to be one."""
-    name = name_in(value)
-    if name is None:
-        raise CellError(f"is empty; {remedy}")
-    return name
-
-
 def is_unicode(text: str) -> bool:
     """True if a text can be encoded in UTF-8: a lone surrogate cannot."""
     try:
@@ -87,7 +79,8 @@ def requested(field: str, names: Sequence[str | int]) -> list[str]:
     problems: list[str] = []
     for number, given in enumerate(names, start=1):
         try:
-            name = needed_name(given, "leave it out")
+            if (name := name_in(given)) is None:
+                raise CellError("is empty; leave it out")
             names_seen[normal_form(name)] = None
         except CellError as error:
             problems.append(f"name {number} {error}" if len(names) > 1 else f"the name {error}")
@@ -110,7 +103,7 @@ def read_requests(data: Data) -> tuple[tuple[str, ...], tuple[str, ...]]:
     from s3t.records.reading import columns_in_words, read_data, type_problem
 
     table = read_data(data, columns=dict.fromkeys(COLUMNS, "name"))
-    present, names = table.rows.column_names, {name: dict[str, None]() for name in COLUMNS}
+    present, found = table.rows.column_names, {name: dict[str, None]() for name in COLUMNS}
     # A name may occur more than once: who asks for a deletion in either column means it.
     columns = [(name, column) for name, column in zip(present, table.rows.columns, strict=True) if name in COLUMNS]
     if not columns:
@@ -122,7 +115,7 @@ def read_requests(data: Data) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if table.problems:
         raise DataError(table.where, table.problems.sentences())
     for name, column in columns:
-        names[name] |= dict.fromkeys(filter(None, map(text_of, column.to_pylist())))
-    if not any(names.values()):
+        found[name] |= dict.fromkeys(filter(None, map(text_of, column.to_pylist())))
+    if not any(found.values()):
         raise DataError(table.where, "holds no names; give at least one")
-    return tuple(names["record"]), tuple(names["subject"])
+    return tuple(found["record"]), tuple(found["subject"])
