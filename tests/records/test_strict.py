@@ -4,6 +4,8 @@ import csv
 import io
 import json
 
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 from s3t.errors import DataError
@@ -104,6 +106,13 @@ def test_rows_for_a_server_have_each_column_once(tmp_path):
     path.write_text("id,id,text\n1,2,a\n")
     with pytest.raises(DataError, match="two columns have one name"):
         list(read_rows(path, "csv", size=5))
+
+
+def test_rows_for_a_server_are_utf8_in_every_column(tmp_path):
+    broken = pa.array([b"a", b"\xff"]).view(pa.string())
+    pa.parquet.write_table(pa.table({"text": ["a", "b"], "more": broken}), tmp_path / "x.parquet")
+    with pytest.raises(DataError, match="row 1: column 'more' is not UTF-8 text; correct it"):
+        list(read_rows(tmp_path / "x.parquet", "parquet", size=5))
 
 
 TWICE = {

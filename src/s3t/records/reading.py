@@ -18,7 +18,7 @@ import re
 import sys
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -288,8 +288,10 @@ def read_rows(source: Path | BinaryIO, form: Format, *, size: int) -> Iterator[t
     """Yields (at most `size` rows as mappings, their lines or row numbers) of a file or a pipe."""
     problems = Problems(Positions("row" if form == "parquet" else "line"))
     for first, rows in _numbered(_windows(source, form, problems, size), source, problems):
-        if isinstance(rows, pa.Table) and len(set(rows.column_names)) < rows.num_columns:
-            problems.add("two columns have one name; name each column once")
+        if isinstance(rows, pa.Table):
+            _check_decodable(rows, rows.column_names, problems, first)
+            if len(set(rows.column_names)) < rows.num_columns:
+                problems.add("two columns have one name; name each column once")
         if not problems:
             listed = rows if isinstance(rows, list) else rows.to_pylist()
             yield listed, problems.positions.numbers(range(first, first + len(listed)))
@@ -397,7 +399,7 @@ def _from_frame(frame: pd.DataFrame, columns: Mapping[str, Kind], where: str) ->
     return pa.Table.from_arrays(arrays, names=names)
 
 
-def _check_decodable(rows: pa.Table, columns: Mapping[str, Kind], problems: Problems, first: int) -> None:
+def _check_decodable(rows: pa.Table, columns: Container[str], problems: Problems, first: int) -> None:
     """Add the problems of text that is not UTF-8: arrow takes it over unseen, and fails where it is first read."""
     for name, column in zip(rows.column_names, rows.columns, strict=True):
         if name not in columns:
