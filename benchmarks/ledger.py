@@ -39,9 +39,8 @@ from rich.progress import track
 import s3t
 from benchmarks.machine import describe
 from s3t.core import Inventory, Place, Stage, stages_of
-from s3t.deletion.acceptance import Accepted, Acceptor
+from s3t.deletion.acceptance import Accepted, Acceptor, Batch, Request
 from s3t.deletion.grouping import Grouped
-from s3t.deletion.request import Batch, Request
 from s3t.deletion.witness import Witness
 from s3t.ledger import Address, Ledger, PostgresAddress, RecordRow, SliceState, Snapshot, ToErase, Transaction
 from s3t.orders import Setting, cyclic
@@ -151,13 +150,13 @@ class Bench:
             records=rows,
             key=rng.bytes(32),
         )
-        acceptor = Acceptor(ledger, Alive(orders))
-        return cls(ledger, Witness(witness), acceptor, orders, [row.token for row in rows])
+        noted = Witness(witness)
+        return cls(ledger, noted, Acceptor(ledger, Alive(orders), noted), orders, [row.token for row in rows])
 
     def accept(self, batches: Sequence[Batch]) -> Sequence[Accepted | Exception]:
         """As `Deleter` does it."""
-        results = self.acceptor.accept(batches)
-        self.witness.catch_up(self.ledger)
+        results, journal = self.acceptor.accept(batches)
+        self.witness.note(*journal)
         return results
 
     def restore(self) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import s3t
-from s3t.deletion.acceptance import Accepted, Acceptor
-from s3t.deletion.request import Request
+from s3t.deletion.acceptance import Accepted, Acceptor, Request
 from testing.roles import roles
 
 
@@ -19,4 +18,6 @@ def accept(run: s3t.Run, *requests: Sequence[str]) -> list[Accepted | Exception]
     """
     parts = roles(run)
     asked = [Request.of(parts.secret, records=names, subjects=[], key=None) for names in requests]
-    return Acceptor(parts.ledger, parts.latest).accept([batch for request in asked for batch in request.batches(10)])
+    batches = [batch for request in asked for batch in request.batches(10)]
+    results, _ = Acceptor(parts.ledger, parts.latest, parts.witness).accept(batches)
+    return results

@@ -18,7 +18,7 @@ import s3t
 from s3t.cli import delete
 from s3t.cli.app import app_of
 from s3t.cli.display import remedy
-from s3t.deletion import deleter
+from s3t.deletion import protocol
 from s3t.ledger.work import Uses
 from s3t.results.log import LogEntry
 from s3t.run.lazy_workshop import LazyWorkshop
@@ -167,7 +167,7 @@ def test_wrong_input_is_refused_with_status_2(run, tmp_path, command):
 def test_a_bar_is_drawn_for_a_file_of_many_names_alone(run, tmp_path, monkeypatch):
     pd.DataFrame({"record": ["r1", "r2", "r3"]}).to_csv(tmp_path / "gone.csv", index=False)
     assert invoke("delete", run, "--file", tmp_path / "gone.csv", "--dry-run").stderr == ""
-    monkeypatch.setattr(deleter, "BATCH_NAMES", 2)
+    monkeypatch.setattr(protocol, "BATCH_NAMES", 2)
     drawn = invoke("delete", run, "--file", tmp_path / "gone.csv", "--json")
     assert "deleting by 3 names" in drawn.stderr
     assert json.loads(drawn.stdout)["deleted"] == 3
@@ -183,7 +183,7 @@ def test_what_an_effective_deletion_waits_for_is_said_in_words():
 
 
 def test_a_deletion_that_an_open_run_has_not_let_go_of_is_accepted_and_says_why(run, monkeypatch):
-    monkeypatch.setattr(deleter, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(protocol, "PATIENCE_SECONDS", 0.05)
     with s3t.Run.open(run) as other:
         before = roles(other).ledger.snapshot()
         with roles(other).presence.working(before, Uses(slices=before.slices)):

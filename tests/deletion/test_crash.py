@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 KILL = """
 import os, signal, sys
 import s3t
-from s3t.deletion import erasure
+from s3t.deletion import protocol
 from s3t.ledger import Transaction
 from s3t.records.slices import Slices
 from s3t.store import Artifacts

@@ -13,11 +13,10 @@ from sqlalchemy.exc import OperationalError
 
 import s3t
 from s3t.core import Secret
-from s3t.deletion import deleter
-from s3t.deletion.acceptance import Acceptor
-from s3t.deletion.erasure import Eraser
+from s3t.deletion import protocol
+from s3t.deletion.acceptance import Acceptor, Request
 from s3t.deletion.grouping import Grouped
-from s3t.deletion.request import Request
+from s3t.deletion.protocol import Eraser
 from s3t.errors import BlockedError, StorageError
 from s3t.events import WorkStep
 from s3t.ledger.history import History
@@ -85,7 +84,7 @@ def test_a_key_that_took_nothing_stays_free(trained):
 
 
 def test_a_long_keyed_request_whose_first_batches_take_nothing_is_carried_out_once(trained, monkeypatch):
-    monkeypatch.setattr(deleter, "BATCH_NAMES", 1)
+    monkeypatch.setattr(protocol, "BATCH_NAMES", 1)
     secret = roles(trained).secret
     names = sorted(["x", "y", "r3", "z"], key=lambda name: secret.token("ledger", "record", name))
     assert names.index("r3") > 0
@@ -116,7 +115,7 @@ def test_the_same_key_at_once_from_many_threads_counts_once(trained):
 
 
 def test_a_keyed_request_that_was_cut_short_goes_on_where_it_was(trained, monkeypatch):
-    monkeypatch.setattr(deleter, "BATCH_NAMES", 2)
+    monkeypatch.setattr(protocol, "BATCH_NAMES", 2)
     names, accept, calls = [f"r{number}" for number in range(5)], Acceptor.accept, []
 
     def once(self, batches):
@@ -167,7 +166,7 @@ def test_a_refusal_at_any_look_at_the_log_after_acceptance_says_that_records_are
 
 def test_a_long_request_is_accepted_in_batches_and_each_slice_gets_one_version(trained, monkeypatch):
     """Also by the thread that erases meanwhile, which may come between any two batches."""
-    monkeypatch.setattr(deleter, "BATCH_NAMES", 4)
+    monkeypatch.setattr(protocol, "BATCH_NAMES", 4)
 
     def comes(event):
         if isinstance(event, WorkStep):
@@ -184,7 +183,7 @@ def test_a_long_request_is_accepted_in_batches_and_each_slice_gets_one_version(t
 
 
 def test_a_person_and_one_of_their_records_in_one_request(text_model, tmp_path, monkeypatch):
-    monkeypatch.setattr(deleter, "BATCH_NAMES", 1)
+    monkeypatch.setattr(protocol, "BATCH_NAMES", 1)
     recipe = tiny.recipe(text_model, columns={"subject": "person"})
     with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table(subjects=8)) as run:
         report = run.delete(records=["r3"], subjects=["p3"])
@@ -297,7 +296,9 @@ def test_what_waited_long_enough_is_erased_by_the_next_use(text_model, tmp_path,
     with trained_run(tmp_path / "run", recipe, tiny.text_table()) as run:
         run.delete(records=["r3"])
         user, now = threading.current_thread(), time.time()  # the run's own thread would erase it, too, and later
-        monkeypatch.setattr("s3t.deletion.erasure.time.time", lambda: now + 3601 * (threading.current_thread() is user))
+        monkeypatch.setattr(
+            "s3t.deletion.protocol.time.time", lambda: now + 3601 * (threading.current_thread() is user)
+        )
         run.predict(["w1"])
         assert run.log()[-1].state == "erased"
 
@@ -413,8 +414,8 @@ def test_a_deadline_counts_from_when_the_request_was_received(text_model, tmp_pa
 def in_time(run, now):
     """Whether the run rewrites its slices at a time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("s3t.deletion.erasure.time.time", lambda: now)
-        return roles(run).eraser.due()
+        patch.setattr("s3t.deletion.protocol.time.time", lambda: now)
+        return roles(run).eraser.due(roles(run).ledger.snapshot())
 
 
 def test_a_reader_of_the_database_delays_erasure_and_fails_no_deletion(trained, monkeypatch):

@@ -13,7 +13,7 @@ import pytest
 
 import s3t
 from s3t.core import Place, Stage
-from s3t.deletion import erasure
+from s3t.deletion import protocol
 from s3t.disk import temporary_name
 from s3t.export.folders import files_in, folder_name, this_host
 from s3t.ledger import Clone, ExportRow, Ledger, Transaction
@@ -182,7 +182,7 @@ STEPS = {
     "pointer": (Transaction, "supersede"),
     "old version": (Slices, "erase"),
     "note of removal": (Transaction, "note_removed"),
-    "clones": (erasure, "remove_left"),
+    "clones": (protocol, "remove_left"),
     "log": (Ledger, "wipe"),
     "note of the walk": (Transaction, "note_walked"),
     "end": (Transaction, "settle"),
@@ -231,7 +231,7 @@ def test_an_operator_that_says_that_clones_are_gone_is_not_believed_of_those_on_
     record = record_of(run)
     leave_clones(run)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(erasure, "remove_left", lambda _path: (_ for _ in ()).throw(OSError(5, "no such device")))
+        patch.setattr(protocol, "remove_left", lambda _path: (_ for _ in ()).throw(OSError(5, "no such device")))
         with pytest.raises(s3t.StorageError, match="no such device"):
             run.delete(records=[record])
     roles(run).eraser.forget_clones()

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 import s3t
-from s3t.deletion.erasure import Eraser
+from s3t.deletion.protocol import Eraser
 from s3t.disk import temporary_name
 from s3t.ledger import Transaction
 from s3t.records.slices import Slices
@@ -84,7 +84,7 @@ def test_two_crashes_in_one_slice_the_second_in_reconciling_lose_nothing(trained
     first, second = records_by_slice(tiny.recipe(text_model), tiny.text_table())[0, 0][:2]
 
     with s3t.Run.open(trained.path) as run:
-        stops = ("s3t.ledger.Transaction.supersede", first), ("s3t.deletion.erasure.Eraser.erase", second)
+        stops = ("s3t.ledger.Transaction.supersede", first), ("s3t.deletion.protocol.Eraser.erase", second)
         for stop, record in stops:
             with monkeypatch.context() as patched:
                 patched.setattr(stop, killed)
@@ -162,7 +162,7 @@ def test_the_key_is_not_destroyed_over_a_deletion_that_is_accepted_meanwhile(tra
                 roles(other).deleter._accept(next(request(other).batches(9)))  # and it dies before anything is erased
 
     def request(run):
-        from s3t.deletion.request import Request
+        from s3t.deletion.acceptance import Request
 
         return Request.of(roles(run).secret, records=["r3"], subjects=[], key=None)
 

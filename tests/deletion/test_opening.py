@@ -141,8 +141,8 @@ def test_slices_that_are_put_back_after_the_secret_was_destroyed_are_noticed(run
 def test_while_slices_may_wait_their_files_hold_more_than_the_ledger_counts(made, run, fullest):
     _, (gone, *_) = fullest
     with pytest.MonkeyPatch.context() as patch, s3t.Run.open(run) as opened:
-        patch.setattr(type(roles(opened).deleter), "_after_acceptance", lambda self, generations, until_erased: None)
-        patch.setattr("s3t.deletion.erasure.Eraser.due", lambda self: False)
+        patch.setattr(type(roles(opened).deleter), "_after_acceptance", lambda *_, **__: [])
+        patch.setattr("s3t.deletion.protocol.Eraser.due", lambda self, snapshot: False)
         opened.delete(records=[gone])
         s3t.Run.open(run).close()
     assert states(run, gone) == ["erased"]

@@ -248,7 +248,7 @@ def test_an_older_file_is_reconciled_while_a_deletion_waits_for_its_slice(run, r
     with s3t.Run.open(run) as opened:
         opened.delete(records=[first])
         with monkeypatch.context() as patched:
-            patched.setattr("s3t.deletion.erasure.Eraser.erase", lambda *_, **__: _full())
+            patched.setattr("s3t.deletion.protocol.Eraser.erase", lambda *_, **__: _full())
             with pytest.raises(s3t.StorageError, match="full"):
                 opened.delete(records=[second])
     put_back(run, backup, "slices")

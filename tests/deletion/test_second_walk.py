@@ -7,7 +7,7 @@ import pytest
 
 import s3t
 from s3t.core import Place
-from s3t.deletion.erasure import Eraser
+from s3t.deletion.protocol import Eraser
 from s3t.deletion.witness import Witness
 from s3t.disk import temporary_name
 from s3t.ledger import Clone

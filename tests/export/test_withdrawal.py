@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import s3t
-from s3t.deletion import deleter
+from s3t.deletion import protocol
 from s3t.run import exporting
 from s3t_server.watch import Watch
 from testing import tiny
@@ -32,7 +32,7 @@ def names_of(exports):
 @pytest.fixture
 def impatient(monkeypatch):
     """A deletion does not wait for the exporter that it has overtaken: that runs in the thread that deletes."""
-    monkeypatch.setattr(deleter, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(protocol, "PATIENCE_SECONDS", 0.2)
 
 
 def waits(run):

@@ -16,9 +16,8 @@ from typing import Any
 from unittest import mock
 
 from s3t import disk
-from s3t.deletion.acceptance import Accepted, Acceptor
-from s3t.deletion.erasure import Eraser
-from s3t.deletion.request import Batch
+from s3t.deletion.acceptance import Accepted, Acceptor, Batch
+from s3t.deletion.protocol import Eraser
 from s3t.deletion.withdrawal import Withdrawer
 from s3t.deletion.witness import Witness
 from s3t.run import Run

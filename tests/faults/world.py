@@ -16,7 +16,7 @@ import pandas as pd
 
 import s3t
 from s3t.core import Secret
-from s3t.deletion import deleter, request
+from s3t.deletion import acceptance, protocol
 from testing import tiny
 
 BUDGET = 2
@@ -60,12 +60,12 @@ class Request:
     records: tuple[str, ...] = ()
     subjects: tuple[str, ...] = ()
     key: str | None = None
-    batch: int = deleter.BATCH_NAMES
+    batch: int = protocol.BATCH_NAMES
     """Names that are accepted at a time."""
 
     def ask(self, run: s3t.Run, *, with_key: bool = True) -> s3t.Deletion:
         """Make the request."""
-        with mock.patch.object(deleter, "BATCH_NAMES", self.batch):
+        with mock.patch.object(protocol, "BATCH_NAMES", self.batch):
             return run.delete(records=self.records, subjects=self.subjects, key=self.key if with_key else None)
 
     @property
@@ -76,7 +76,9 @@ class Request:
     @property
     def steps(self) -> tuple[frozenset[str], ...]:
         """The ids that have left after each batch."""
-        asked = request.Request.of(Secret(salt=tiny.SALT), records=self.records, subjects=self.subjects, key=self.key)
+        asked = acceptance.Request.of(
+            Secret(salt=tiny.SALT), records=self.records, subjects=self.subjects, key=self.key
+        )
         left: list[frozenset[str]] = [frozenset()]
         for batch in asked.batches(self.batch):
             records = [asked.names[token] for token in batch.records]

@@ -3,7 +3,7 @@ import logging
 import pytest
 
 import s3t
-from s3t.deletion import deleter
+from s3t.deletion import protocol
 from s3t_server.gateway import keeper
 from testing import tiny
 from testing.engine import base_model, running
@@ -81,7 +81,7 @@ def client(beside):
 @pytest.fixture
 def impatient(monkeypatch):
     """A deletion is answered soon, also where the engine holds it up, and the keeper tries often."""
-    monkeypatch.setattr(deleter, "PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr(protocol, "PATIENCE_SECONDS", 0.3)
     monkeypatch.setattr(keeper, "_LONGEST_PAUSE", 0.2)
 
 

@@ -43,10 +43,10 @@ class Notes:
 
     def watch(self, patch: pytest.MonkeyPatch) -> None:
         """From here on, note what this process does."""
-        from s3t.deletion import erasure
+        from s3t.deletion import protocol
         from s3t.run import answerer
 
-        accept, put, predict, slice_digest = Acceptor.accept, Artifacts.put, answerer.predict, erasure.slice_digest
+        accept, put, predict, slice_digest = Acceptor.accept, Artifacts.put, answerer.predict, protocol.slice_digest
 
         def accepting(acceptor: Acceptor, batches: Sequence[Any]) -> Any:
             results = accept(acceptor, batches)
@@ -73,7 +73,7 @@ class Notes:
         patch.setattr(Acceptor, "accept", accepting)
         patch.setattr(Artifacts, "put", putting)
         patch.setattr(answerer, "predict", predicting)
-        patch.setattr(erasure, "slice_digest", rewriting)
+        patch.setattr(protocol, "slice_digest", rewriting)
 
     def slices_of(self, run: s3t.Run) -> None:
         """Note what every slice holds."""

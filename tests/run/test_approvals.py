@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 import s3t
-from s3t.deletion import deleter
+from s3t.deletion import protocol
 from s3t.deletion.acceptance import Acceptor
 from s3t.deletion.holding import Limits
 from s3t.errors import (
@@ -217,7 +217,7 @@ def test_an_approval_that_was_killed_before_it_was_carried_out_goes_on(run, made
 
 
 def test_one_of_several_parts_that_was_killed_between_two_goes_on_with_the_rest(run, monkeypatch):
-    monkeypatch.setattr(deleter, "BATCH_NAMES", 2)
+    monkeypatch.setattr(protocol, "BATCH_NAMES", 2)
     names = ["r1", "r2", "r3", "r4", "r5"]
     held = ask(run, records=names)
     with killed_at_acceptance(part=1):

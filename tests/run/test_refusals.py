@@ -16,7 +16,7 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import OperationalError
 
 import s3t
-from s3t.deletion import deleter
+from s3t.deletion import protocol
 from s3t.disk import storage_errors
 from testing import tiny
 from testing.roles import roles
@@ -135,14 +135,14 @@ def check_every(step, operation, made, tmp_path, state, *, on):
 @pytest.mark.parametrize("on", [False, True], ids=["once", "from then on"])
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_every_refusal_says_what_is_true(operation, on, made, tmp_path, monkeypatch, state):
-    monkeypatch.setattr(deleter, "BATCH_NAMES", 2)
-    monkeypatch.setattr(deleter, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(protocol, "BATCH_NAMES", 2)
+    monkeypatch.setattr(protocol, "PATIENCE_SECONDS", 0.0)
     assert check_every(1, operation, made, tmp_path, state, on=on) == {False, True}
 
 
 @pytest.mark.parametrize("operation", ["delete", "extend", "destroy-key"])
 def test_some_refusals_say_what_is_true(operation, made, tmp_path, monkeypatch, state):
-    monkeypatch.setattr(deleter, "BATCH_NAMES", 2)
+    monkeypatch.setattr(protocol, "BATCH_NAMES", 2)
     assert check_every(13, operation, made, tmp_path, state, on=True)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 import s3t
 from s3t.core import Place
-from s3t.deletion.deleter import PATIENCE_SECONDS
+from s3t.deletion.protocol import PATIENCE_SECONDS
 from testing import tiny
 from testing.roles import roles
 from tests.run.sleeper import Sleeper

@@ -459,10 +459,10 @@ def test_artifacts_that_erasure_forgot_are_caught(trained, monkeypatch):
 
 
 def test_a_record_left_in_its_slice_is_caught(trained, monkeypatch):
-    from s3t.deletion import erasure
+    from s3t.deletion import protocol
 
     before = trained.status().records
-    monkeypatch.setattr(erasure, "without_records", lambda rows, tokens, secret: rows)
+    monkeypatch.setattr(protocol, "without_records", lambda rows, tokens, secret: rows)
     with pytest.raises(IntegrityError, match="other records than the ledger counts"):
         trained.delete(records=["r3"])
     monkeypatch.undo()

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 import s3t
-from s3t.deletion import deleter
+from s3t.deletion import protocol
 from s3t.run import upkeep
 from testing.accepted import accept
 from testing.roles import roles
@@ -66,12 +66,10 @@ def test_in_the_background_training_waits_for_who_accepted_unless_he_is_dead(tra
 
 
 def test_erasure_begins_when_other_processes_have_noted_the_deletion(trained, other, monkeypatch):
-    monkeypatch.setattr(deleter, "_FIRST_SECONDS", SECONDS)
+    monkeypatch.setattr(protocol, "_FIRST_SECONDS", SECONDS)
     trained.predict(["w1"])  # from here on deletions wait for it
     found, eraser = [], roles(other).eraser
-    carry_out = eraser.carry_out
-    monkeypatch.setattr(
-        type(eraser), "carry_out", lambda _self, **options: found.append(state_of(other)) or carry_out(**options)
-    )
+    erase = eraser.erase
+    monkeypatch.setattr(type(eraser), "erase", lambda _self, **how: found.append(state_of(other)) or erase(**how))
     other.delete(records=["r3"])
     assert found == ["effective"]

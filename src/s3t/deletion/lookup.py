@@ -14,13 +14,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from s3t.core import Place, Secret, place_of
-from s3t.deletion.request import Batch
 from s3t.errors import IntegrityError
 from s3t.ledger import Ledger, Located, Transaction
 from s3t.records.slices import Slices
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from s3t.deletion.acceptance import Batch
 
 
 @dataclass(frozen=True, kw_only=True)

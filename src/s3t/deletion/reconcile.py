@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from s3t.aftermath import RECONCILING, after_refusal
 from s3t.core import Place, Secret, tainted_by
 from s3t.deletion.acceptance import losses_of
-from s3t.deletion.erasure import Eraser
+from s3t.deletion.protocol import Eraser
 from s3t.deletion.witness import Witness
 from s3t.disk import storage_errors
 from s3t.errors import IntegrityError, itemised
@@ -189,7 +189,7 @@ class Reconciler:
                 transaction.forget_stages(lost)
         self.eraser.withdrawer.memory.catch_up(self.ledger)  # slices are now those that exports are compared with
         self.eraser.sweep()
-        self.eraser.erase(everything=True)
+        self.eraser.erase(everything=True, anyway=True)
         self.witness.catch_up(self.ledger)
         self.witness.note_again(self.ledger)
         return mended

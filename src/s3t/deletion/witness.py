@@ -19,11 +19,14 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from s3t.disk import append_durably, make_folder, storage_errors
 from s3t.errors import StorageError
 from s3t.ledger import Ledger, Transaction
+
+if TYPE_CHECKING:
+    from s3t.records.slices import Slices
 
 VARIABLE = "S3T_STATE"
 _TOKEN = rb'"(?:[0-9a-f]{2})*"'
@@ -61,6 +64,18 @@ class Line(NamedTuple):
     """Position in the file, in bytes."""
     length: int
     """Size in bytes."""
+
+
+Deletions = Mapping[int, tuple[str, Sequence[bytes]]]
+"""Marks and deleted tokens of generations."""
+
+
+class Journal(NamedTuple):
+    """What a witness has to note."""
+
+    deletions: Deletions
+    noted: int | None
+    """The generation up to which nothing is missing then."""
 
 
 class Witness:
@@ -109,43 +124,47 @@ class Witness:
         marks = transaction.history.marks()
         return [line for line in self.lines() if marks.get(line.generation) != line.mark]
 
-    def catch_up(self, ledger: Ledger) -> None:
-        """Note the ledger's deletions that are missing here. A repeated line does no harm."""
-        with self._errors(), self._noting, self._reading:
-            with ledger.reading() as transaction:
-                if self._noted is None:
-                    newest, missing = self._missing(transaction)
-                else:
-                    missing = transaction.history.deleted_since(self._noted)
-                    newest = max(missing, default=self._noted)
-            self.note(missing)
-            self._noted = newest
-
-    def _missing(self, transaction: Transaction) -> tuple[int, dict[int, tuple[str, list[bytes]]]]:
-        """The ledger's newest generation, and all deletions that are not noted. Lines may be another history's."""
-        marks, noted = transaction.history.marks(), {(line.generation, line.mark) for line in self._look()}
+    def missing(self, transaction: Transaction) -> Journal:
+        """The ledger's deletions that are missing here."""
+        with self._errors(), self._reading:
+            if self._noted is not None:
+                deletions = transaction.history.deleted_since(self._noted)
+                return Journal(deletions, max(deletions, default=self._noted))
+            # Lines may be another history's.
+            marks, noted = transaction.history.marks(), {(line.generation, line.mark) for line in self._look()}
         missing = [number for number, mark in marks.items() if number > 0 and (number, mark) not in noted]
         taken = transaction.history.deleted_since(min(missing) - 1) if missing else {}
-        return transaction.snapshot().generation, {number: taken[number] for number in missing}
+        return Journal({number: taken[number] for number in missing}, transaction.snapshot().generation)
+
+    def note(self, deletions: Deletions, noted: int | None = None) -> None:
+        """Append generations, their marks and their tokens, durably. A repeated line does no harm.
+
+        `noted`: the generation up to which nothing is missing any more.
+        """
+        with self._errors(), self._noting:
+            if deletions:
+                make_folder(self._path.parent)
+                lines = [
+                    json.dumps({"generation": number, "mark": mark, "tokens": [token.hex() for token in tokens]})
+                    for number, (mark, tokens) in sorted(deletions.items())
+                ]
+                append_durably(self._path, "".join(f"{line}\n" for line in lines).encode())
+            if noted is not None:
+                self._noted = max(noted, self._noted or 0)
+
+    def catch_up(self, ledger: Ledger, *, to: int | None = None) -> None:
+        """Note the ledger's deletions that are missing here, unless those up to `to` are known to be noted."""
+        if to is None or self._noted is None or self._noted < to:
+            with ledger.reading() as transaction:
+                journal = self.missing(transaction)
+            self.note(*journal)
 
     def note_again(self, ledger: Ledger) -> None:
         """Note every deletion of the ledger again of which a token is missing: its line may be damaged."""
         noted = set(Witness(self._path).tokens())
-        with self._errors(), self._noting:
-            with ledger.reading() as transaction:
-                deletions = transaction.history.deleted_since(-1)
-            self.note({number: row for number, row in deletions.items() if not noted.issuperset(row[1])})
-
-    def note(self, deletions: Mapping[int, tuple[str, Sequence[bytes]]]) -> None:
-        """Append generations, their marks and their tokens, durably."""
-        if not deletions:
-            return
-        make_folder(self._path.parent)
-        lines = [
-            json.dumps({"generation": number, "mark": mark, "tokens": [token.hex() for token in tokens]})
-            for number, (mark, tokens) in sorted(deletions.items())
-        ]
-        append_durably(self._path, "".join(f"{line}\n" for line in lines).encode())
+        with ledger.reading() as transaction:
+            deletions = transaction.history.deleted_since(-1)
+        self.note({number: row for number, row in deletions.items() if not noted.issuperset(row[1])})
 
     def _errors(self) -> AbstractContextManager[None]:
         return storage_errors(
@@ -174,3 +193,52 @@ class Witness:
         self._read += whole
         self._lines += (line for line in lines if line.begin < self._read)
         return [*self._lines, *(line for line in lines if line.begin >= self._read)]  # the last one, without a line end
+
+
+def why_older(transaction: Transaction, witness: Witness, slices: Slices) -> str | None:
+    """The reason why a run is an older state of itself, a backup that was put back or a copy; None if it is not.
+
+    folder with its ledger    the witness has seen a later generation, or a deletion that the ledger does not know
+    folder or slices alone    a slice has another version than the one that the ledger names
+    ledger alone              as above; or a version has fewer rows than the ledger counts
+    """
+    snapshot, seen = transaction.snapshot(), witness.newest()
+    if seen > snapshot.generation:
+        return f"its ledger is at generation {snapshot.generation}, but {witness.path} has seen generation {seen}"
+    if (number := _unknown_deletion(transaction, witness)) is not None:
+        return f"generation {number} of its ledger is another deletion than the one that {witness.path} has seen"
+    return _version_of_another_time(transaction, slices)
+
+
+def _unknown_deletion(transaction: Transaction, witness: Witness) -> int | None:
+    """The generation of a deletion in the witness of which the ledger does not know every token."""
+    strangers = witness.strangers(transaction)
+    if not strangers or not _unknown(transaction, witness, strangers):
+        return None
+    return next((line.generation for line in strangers if _unknown(transaction, witness, [line])), None)
+
+
+def _unknown(transaction: Transaction, witness: Witness, lines: Sequence[Line]) -> bool:
+    tokens = witness.tokens(lines)
+    located = transaction.locate(records=tokens, subjects=())
+    return bool(located.rows) or len(located.gone) < len(tokens)
+
+
+def _version_of_another_time(transaction: Transaction, slices: Slices) -> str | None:
+    """The problem of a slice of which only an older version is stored, or a newer one than the current one.
+
+    A slice without any version, or with a damaged one, is no older state: reading it is an error, and other slices
+    serve on. Older versions beside the current one are swept as long as the run has its secret.
+    """
+    destroyed = transaction.history.key_destroyed_at() is not None
+    stored = slices.versions()
+    for place, state in sorted(transaction.snapshot().slices.items()):
+        others = stored.get(place, frozenset()) - {state.digest}
+        alone = state.digest not in stored.get(place, frozenset())
+        for digest in sorted(others):
+            name, rows = slices.where(place, digest), slices.count_rows(place, digest)
+            if alone or destroyed:
+                return f"{name} is not the version of the slice that its ledger names"
+            if rows is not None and rows < state.records:
+                return f"its ledger counts {state.records} records in a slice of which {name} holds {rows}"
+    return None

@@ -43,7 +43,7 @@ from s3t.ledger.engines import BUSY_TIMEOUT_SECONDS, engine_at, size_of_log
 from s3t.ledger.filling import copy_rows, write_first_rows
 from s3t.ledger.locks import DatabaseProcessLock, FileProcessLock, RunLock
 from s3t.ledger.read_only import UnsteadyError, is_read_only, read_only_error, steady
-from s3t.ledger.rows import Rows
+from s3t.ledger.rows import KEY_DESTROYED, Rows
 from s3t.ledger.state import LiveStages, RecordRow, SliceState, Snapshot
 from s3t.ledger.transaction import Transaction
 
@@ -242,6 +242,8 @@ class Ledger:
         self._live: LiveStages | None = None
         self._long_log = _LONG_LOG_BYTES
         self._closed = False
+        self.key_was_destroyed = False
+        """True if the run's secret had been destroyed when the ledger was opened."""
         self.read_only = isinstance(address, Path) and is_read_only(address.parent)
         """True if its file is on a file system that is mounted read-only."""
         self._version: DataVersion | None = None
@@ -303,6 +305,7 @@ class Ledger:
         try:
             with ledger._transaction(writing=False) as connection:
                 _check_tables(address, set(inspect(connection).get_table_names()))
+                ledger.key_was_destroyed = Rows(connection).note(KEY_DESTROYED) != 0
             if isinstance(address, Path) and not ledger.read_only:
                 with storage_errors("opening the ledger"):
                     sync_folder(address.parent)  # the name of SQLite's log; SQLite does it, but hides whether it could
@@ -414,8 +417,14 @@ class Ledger:
     @contextmanager
     def reading(self) -> Iterator[Transaction]:
         """A transaction that sees one state and changes nothing."""
+        before, version = self._latest, self.version()
         with self._transaction(writing=False) as connection:
-            yield Transaction(Rows(connection, self._key), latest=self._latest, live=self._live)
+            transaction = Transaction(Rows(connection, self._key), latest=before, live=self._live)
+            yield transaction
+        if (latest := transaction.latest) is not None and latest is not before:
+            self._latest, self._live = latest, latest.live
+            if version is not None:
+                self._seen = version, latest
 
     def version(self) -> int | None:
         """A value that differs from an earlier one if anything was committed in between; None where that would cost as
@@ -445,7 +454,6 @@ class Ledger:
                 if not left:
                     raise
                 time.sleep(_AGAIN_SECONDS)
-        self._latest, self._live = snapshot, snapshot.live
         if version is not None:
             self._seen = version, snapshot
         return snapshot

@@ -221,7 +221,7 @@ class Transaction:
         by_slice = select(table.c.shard, table.c.slice, oldest).select_from(generations)
         rows = self._run(by_slice.group_by(table.c.shard, table.c.slice))
         since = {Place(row.shard, row.slice): row.received_at for row in rows}
-        condemned = self.rows.read(schema.condemned)
+        artifacts, versions = self.condemned()
         return ToErase(
             since=since,
             records={
@@ -229,9 +229,17 @@ class Transaction:
                 for place, time in since.items()
                 if time <= received_by
             },
-            artifacts=frozenset((row.shard, row.name) for row in condemned if row.slice is None),
-            versions=frozenset((Place(row.shard, row.slice), row.name) for row in condemned if row.slice is not None),
+            artifacts=artifacts,
+            versions=versions,
             slices=self.snapshot().slices,
+        )
+
+    def condemned(self) -> tuple[frozenset[tuple[int, str]], frozenset[tuple[Place, str]]]:
+        """Artifacts, (shard, key), and versions of slices that must not stay in the store."""
+        rows = self.rows.read(schema.condemned)
+        return (
+            frozenset((row.shard, row.name) for row in rows if row.slice is None),
+            frozenset((Place(row.shard, row.slice), row.name) for row in rows if row.slice is not None),
         )
 
     def supersede(self, place: Place, *, old: str, new: str, gone: Collection[bytes]) -> bool:

@@ -14,10 +14,9 @@ from dataclasses import dataclass, replace
 
 from s3t.aftermath import APPROVED, NOTHING_CHANGED, OUT_OF_USE, after_refusal
 from s3t.core import Place
-from s3t.deletion.acceptance import losses_of
+from s3t.deletion.acceptance import Request, losses_of
 from s3t.deletion.grouping import Grouped
 from s3t.deletion.holding import Limits, why_held
-from s3t.deletion.request import Request
 from s3t.errors import DecidedError, FsyncError, InputError, OwnRequestError, S3TError, TooManyHeldError
 from s3t.ledger import Held, Snapshot, Transaction
 from s3t.records.requests import requested, requested_names

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 from s3t.aftermath import NOTHING_CHANGED, after_refusal
 from s3t.core import KeyInputs, Secret
-from s3t.deletion.erasure import Eraser
-from s3t.deletion.export_memory import ExportMemory
-from s3t.deletion.withdrawal import Withdrawer
+from s3t.deletion.protocol import Eraser
+from s3t.deletion.withdrawal import ExportMemory, Withdrawer
 from s3t.deletion.witness import Witness
 from s3t.disk import OpenedFolder, storage_errors
 from s3t.errors import FsyncError, IntegrityError, RunFolderError, S3TError, StorageError
@@ -44,8 +43,8 @@ from s3t.store.secret import VARIABLE as SECRET_VARIABLE
 from s3t.store.secret import read_secret
 
 if TYPE_CHECKING:
-    from s3t.deletion.deleter import Deleter
     from s3t.deletion.lookup import Lookup
+    from s3t.deletion.protocol import Deleter
     from s3t.records.public import Public
     from s3t.run.answerer import Answerer
     from s3t.run.approvals import Approvals
@@ -163,10 +162,10 @@ class Parts:
     @cached_property
     def deleter(self) -> Deleter:
         from s3t.deletion.acceptance import Acceptor
-        from s3t.deletion.deleter import Deleter
+        from s3t.deletion.protocol import Deleter
 
         # Orders are for the report, and whether a server has to move; the ledger's stages decide what goes.
-        acceptor = Acceptor(self.ledger, self.latest)
+        acceptor = Acceptor(self.ledger, self.latest, self.witness)
         return Deleter(self.ledger, acceptor, self.lookup, self.eraser, self.presence)
 
     @classmethod
@@ -181,7 +180,7 @@ class Parts:
         address = ledger_address(layout, url=description.ledger, run=description.run)
         ledger = Ledger.open(address, folder=folder)
         try:
-            if ledger.key_destroyed_at() is not None:
+            if ledger.key_was_destroyed:
                 secret = Secret.destroyed()  # wherever it, or a part of it, may still lie
             else:
                 secret = read_secret(layout.secret, check=description.secret_check)

@@ -13,8 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from s3t.deletion.erasure import Eraser
-from s3t.deletion.restored import refuse_if_restored
+from s3t.deletion.protocol import Eraser
 from s3t.errors import FsyncError, IntegrityError, MovedError, S3TError, StorageError
 from s3t.ledger import Snapshot
 from s3t.run.latest import Latest
@@ -69,18 +68,11 @@ class Upkeep:
 
     def resume(self) -> None:
         """Finish what a crash left undone. A run that is an older state of itself is refused."""
-        ledger, eraser = self.eraser.ledger, self.eraser
-        refuse_if_restored(ledger, eraser.witness, lock=eraser.lock, run=eraser.run, slices=eraser.slices)
-        if self.passive:
-            return
-        if ledger.snapshot().waiting_since is not None:
-            ledger.confirm()  # the process that accepted may have been killed before that was on the disk
-        eraser.witness.catch_up(ledger)
-        eraser.withdrawer.memory.catch_up(ledger)
-        eraser.sweep()
-        self.carry_out_approved(at_once=True)
-        self.erase_due()
-        eraser.settle()
+        self.eraser.resume(passive=self.passive)
+        if not self.passive:
+            self.carry_out_approved(at_once=True)
+            self.erase_due()
+            self.eraser.settle()
 
     def carry_out_approved(self, *, at_once: bool = False) -> Snapshot:
         """Carry out held requests that were approved, and stopped by a crash or an error. What fails is tried again.

@@ -1,0 +1,596 @@
+"""The durable protocol of a deletion, from the request to the last byte.
+
+    accept     one ledger transaction: the records and every stage above them are out of use, durably
+    journal    the witness outside of the run folder has it, so that a restored backup is recognised
+    fence      no open run has an answer on its way that uses them: the deletion is effective
+    forget     this process's memory lets go of them, trunk states included
+    remove     artifacts and manifests; exports; what killed processes left
+    supersede  slices get versions without the records, and their older versions go
+    wipe       rows that were removed leave the ledger's files
+    settle     the ledger notes that the deletion is erased
+
+`Deleter` takes a request through all of it. What a crash, a refusal or the recipe left for later, `Eraser` goes on with
+from `journal`: an opening, training, a server's thread, `s3t erase`. Each step may be done twice. A crash before
+acceptance leaves the run as it was.
+
+A slice's next version is condemned before it is put; the transaction that makes it current condemns the version before
+it. So a crash leaves nothing that the ledger does not know. docs/guarantees.md lists the places that are gone through.
+"""
+
+from __future__ import annotations
+
+import math
+import platform
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol
+
+from s3t.aftermath import NOTHING_CHANGED, OUT_OF_USE, PARTLY_OUT_OF_USE, after_refusal
+from s3t.core import Inventory, Place, Secret
+from s3t.deletion.acceptance import Accepted, Acceptor, Batch, Request
+from s3t.deletion.grouping import Grouped
+from s3t.deletion.lookup import FileMatches, Lookup
+from s3t.deletion.withdrawal import Withdrawer
+from s3t.deletion.witness import Witness, why_older
+from s3t.disk import storage_errors
+from s3t.errors import BlockedError, FsyncError, IntegrityError, RestoredError, StorageError, itemised
+from s3t.events import Progress, WorkStep, silent
+from s3t.ledger import Clone, ExportRow, Ledger, SliceState, Snapshot, ToErase, Transaction
+from s3t.ledger.locks import RunLock, hold, try_hold
+from s3t.ledger.presence import Presence
+from s3t.records.slices import Slices, slice_digest, without_records
+from s3t.results.log import LogEntry
+from s3t.store import Artifacts, blobs_of
+from s3t.store.blobs import Blobs
+from s3t.store.folder import Layout, read_home, remove_left, remove_unfinished
+
+BATCH_NAMES = 10_000
+"""Names of a request that are accepted in one transaction."""
+PATIENCE_SECONDS = 5.0
+"""Time for which `delete` waits for another eraser, and for other open runs to stop, in seconds."""
+_FIRST_SECONDS = 0.25
+"""Longest wait, in seconds, before erasing, for other open runs to note that they no longer answer with it: erasing
+writes to the ledger, too, and would hold them up."""
+_GROUP = 64
+_POLL_SECONDS = 0.02
+
+
+class Memory(Protocol):
+    """The slices that a process holds in memory."""
+
+    def forget(self, places: Collection[Place]) -> None: ...
+
+
+@dataclass(kw_only=True)
+class _Work:
+    """One walk through the places, from the state at which it began."""
+
+    generation: int
+    to_erase: ToErase
+    exports: Sequence[ExportRow]
+    """Those that stand."""
+    clones: Collection[Clone]
+    """Those that are being made, or were when their process was killed."""
+    artifacts: Collection[tuple[int, str]] = ()
+    """Removed so far, and not noted yet; as below."""
+    versions: Collection[tuple[Place, str]] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Eraser:
+    """Takes one run's accepted deletions to their end."""
+
+    ledger: Ledger
+    store: Artifacts
+    blobs: Blobs
+    secret: Secret
+    run: Path
+    slices: Slices
+    within: float
+    """Seconds for which a record may stay in its slice's current version after its deletion was received."""
+    memory: Memory
+    witness: Witness
+    lock: RunLock
+    withdrawer: Withdrawer
+    _requests: set[object] = field(default_factory=set, init=False, repr=False)
+    """Requests of this process with batches that are not accepted yet."""
+
+    def resume(self, *, passive: bool) -> None:
+        """At an opening: refuse a run that is an older state of itself, note outside what a killed process accepted,
+        and look for what it left. `passive`: only refuse."""
+        with self.ledger.reading() as transaction:
+            reason = why_older(transaction, self.witness, self.slices)
+            snapshot, journal = transaction.snapshot(), self.witness.missing(transaction)
+            exports = transaction.exports.all()
+        if reason is not None:
+            self._refuse_if_older()
+        if passive:
+            return
+        if snapshot.waiting_since is not None:
+            self.ledger.confirm()  # the process that accepted may have been killed before that was on the disk
+        self.witness.note(*journal)
+        if exports or self.withdrawer.memory.noted():
+            self.withdrawer.memory.catch_up(self.ledger)
+        self.sweep()
+
+    def _refuse_if_older(self) -> None:
+        """Look again while no deletion can come between two of the readings, and refuse an older state."""
+        if self.ledger.read_only:
+            with self.ledger.reading() as transaction:
+                reason = why_older(transaction, self.witness, self.slices)
+        else:
+            with hold(self.lock), self.ledger.writing() as transaction:
+                reason = why_older(transaction, self.witness, self.slices)
+        if reason is not None:
+            raise RestoredError(
+                f"{self.run} is an older state of the run ({reason}): a backup was put back, or it is a copy. It "
+                f"neither serves nor trains until the later deletions are applied: run `s3t reconcile {self.run}`. If "
+                f"it is a copy to try things on, make it a run of its own: `s3t clone --adopt {self.run}`"
+            )
+
+    def finish(
+        self, *, everything: bool = False, withdraw: bool = False, wait: bool = True, now: Snapshot | None = None
+    ) -> None:
+        """Erase deleted records that may not wait. After a StorageError the next opening goes on.
+
+        With `everything`, erase also records that may still wait; with `withdraw`, try again to withdraw exports that
+        deletions wait for. Without `wait`, leave the work to another eraser, or to a request that is being accepted.
+        `now` is the newest state of the ledger, where the caller has just read it.
+        """
+        snapshot = self.ledger.snapshot() if now is None else now
+        if snapshot.condemned or (snapshot.waiting_since is not None and (everything or self.due(snapshot))):
+            if self._requests and not wait:  # checked last: such a request may have made it due
+                return
+            lock = hold(self.lock) if wait else try_hold(self.lock, wait=0)
+            with after_refusal(OUT_OF_USE), lock as taken:
+                if taken:
+                    self.erase(everything=everything, withdraw=withdraw)
+
+    @contextmanager
+    def accepting_batches(self) -> Iterator[None]:
+        """While within, a `finish` that need not wait leaves erasing to the caller, which accepts batches."""
+        request = object()
+        self._requests.add(request)
+        try:
+            yield
+        finally:
+            self._requests.discard(request)
+
+    def due(self, snapshot: Snapshot) -> bool:
+        """True if there are places to go through, or a record has waited long enough."""
+        if snapshot.condemned or snapshot.walked < snapshot.generation:
+            return True
+        return snapshot.pending_since is not None and time.time() >= snapshot.pending_since + self.within
+
+    def erase(self, *, everything: bool = False, withdraw: bool = False, anyway: bool = False) -> None:
+        """Go through the places if something is due, and note which deletions are effective, and erased.
+
+        Safe to run twice; after a StorageError the next call goes on. The caller holds the run's lock. Arguments are
+        those of `finish`; `anyway`: go through them also if nothing is due.
+        """
+        try:
+            with self.ledger.writing() as transaction:
+                # An acceptance that is not on the disk yet may be lost; what is erased for it does not come back.
+                transaction.touch()
+                transaction.note_accepted()
+                transaction.sessions.end_dead()  # what they have put is to be erased
+                snapshot = transaction.snapshot()
+                due = anyway or self.due(snapshot) or (everything and snapshot.pending_since is not None)
+                # The process that accepted a deletion may have been killed before it noted it there.
+                journal = self.witness.missing(transaction)
+                if due:
+                    work = self._work(transaction, everything=everything)
+                elif not withdraw:
+                    transaction.settle()
+            self.witness.note(*journal)
+            if due:
+                self._go_through(work)
+            elif withdraw:
+                self.withdrawer.withdraw_tainted()
+                self.settle()
+        except (StorageError, IntegrityError):
+            with suppress(StorageError):
+                self.settle()
+            raise
+
+    def _work(self, transaction: Transaction, *, everything: bool) -> _Work:
+        return _Work(
+            generation=transaction.snapshot().generation,
+            to_erase=transaction.to_erase(received_by=math.inf if everything else time.time() - self.within),
+            exports=transaction.exports.standing(),
+            clones=transaction.history.clones(),
+        )
+
+    def _go_through(self, work: _Work) -> None:
+        """Go through the places; each is tried, whatever another has refused."""
+        steps: tuple[Callable[[_Work], None], ...] = (
+            lambda work: self.memory.forget(work.to_erase.since.keys()),  # and the trunk cache
+            self._remove_artifacts,  # and their manifests
+            lambda work: self.withdrawer.withdraw_tainted(work.exports),
+            lambda work: self._sweep_parts(work.clones),  # temporary files, unfinished runs
+            self._supersede,
+            self._note_removed,
+            self._refuse_clones,
+            self._wipe,
+        )
+        refused: list[StorageError | IntegrityError] = []
+        for step in steps:
+            with _collected(refused):
+                step(work)
+        _raise_all(refused)
+        with self.ledger.writing() as transaction:
+            transaction.note_walked(work.generation)
+            transaction.settle()
+
+    def settle(self) -> None:
+        """Note deletions that are effective or erased by now; a crash may have prevented that."""
+        if self.ledger.snapshot().waiting_since is not None:
+            with self.ledger.writing() as transaction:
+                transaction.settle()
+
+    def sweep(self) -> None:
+        """Remove temporary files that killed processes left, and condemn what the ledger does not name.
+
+        Lists the store; called when a run is opened, and when the operator erases. Nothing if another process erases.
+        """
+        with try_hold(self.lock, wait=0) as taken:
+            if not taken:
+                return
+            with storage_errors("looking for what killed processes left"):
+                stored = self.store.keys()  # first: artifacts that are put from here on were announced before
+                versions = self.slices.versions()
+            with self.ledger.reading() as transaction:
+                snapshot = transaction.snapshot()
+                exports, clones = transaction.exports.standing(), transaction.history.clones()
+            strays = [*self._strays(versions, snapshot)]
+            self.withdrawer.remove_unfinished(exports)
+            self._sweep_parts(clones)
+            if strays or not stored <= _artifacts_of(snapshot):
+                with self.ledger.writing() as transaction:
+                    transaction.sessions.end_dead()
+                    named = _artifacts_of(transaction.snapshot()) | transaction.sessions.announced()
+                    transaction.condemn(artifacts=stored - named, versions=strays)
+
+    def _strays(self, versions: Mapping[Place, frozenset[str]], snapshot: Snapshot) -> Iterator[tuple[Place, str]]:
+        """Versions of slices that are not current, if the current one is whole, or the secret is destroyed.
+
+        Otherwise they may be all that is left of a slice, and of what a newer ledger knew.
+        """
+        for place, digests in versions.items():
+            current = snapshot.slices[place].digest if place in snapshot.slices else ""
+            if (strays := digests - {current}) and (self.secret.salt is None or self._is_whole(place, current)):
+                yield from ((place, digest) for digest in strays)
+
+    def _is_whole(self, place: Place, digest: str) -> bool:
+        try:
+            self.slices.read(place, digest)
+        except IntegrityError:
+            return False
+        return True
+
+    def _sweep_parts(self, clones: Collection[Clone]) -> None:
+        """Remove unfinished files, except those of living trainers. All other writers hold the run's lock."""
+        self._remove_unfinished(clones)
+        with storage_errors("removing temporary files"):
+            parts = self.blobs.parts()  # first, as in `sweep`
+            if parts:
+                with self.ledger.writing() as transaction:
+                    transaction.sessions.end_dead()
+                    announced = transaction.sessions.announced()
+                self.blobs.erase_parts(parts, sparing={name for each in announced for name in blobs_of(*each)})
+
+    def _remove_unfinished(self, clones: Collection[Clone]) -> None:
+        """Remove what killed processes left of this run's init, and of its clones wherever they were to be."""
+        places = {self.run}
+        with suppress(IntegrityError):
+            if (home := read_home(Layout(self.run))) is not None:
+                places.add(Path(home.path))  # where init made the run, if it was renamed since
+        with storage_errors("removing what a killed init left"):
+            for place in places:
+                remove_unfinished(place)
+        with storage_errors("removing what a killed clone left"):
+            gone = [clone for clone in clones if not _is_elsewhere(clone) and remove_left(clone.path)]
+        if gone:
+            with self.ledger.writing() as transaction:
+                transaction.history.forget_clones(gone)
+
+    def _remove_artifacts(self, work: _Work) -> None:
+        with storage_errors("erasing artifacts"):
+            self.store.erase(set(work.to_erase.artifacts))
+        work.artifacts = work.to_erase.artifacts
+
+    def _supersede(self, work: _Work) -> None:
+        """Give slices a version without their deleted records, and remove condemned versions."""
+        new: dict[Place, str] = {}
+        refused: list[StorageError | IntegrityError] = []
+        slices, versions = work.to_erase.slices, work.to_erase.versions
+        for place, gone in sorted(work.to_erase.records.items()):
+            with _collected(refused):
+                new[place] = self._put_next(place, gone, state=slices[place])
+        if new:
+            with self.ledger.writing() as transaction:
+                for place, digest in new.items():
+                    old, gone = slices[place].digest, work.to_erase.records[place]
+                    if not transaction.supersede(place, old=old, new=digest, gone=gone):
+                        refused.append(_lost_lock(place))
+                _, versions = transaction.condemned()
+        with _collected(refused):
+            with storage_errors("erasing versions of slices"):
+                self.slices.erase(versions)
+            work.versions = versions
+        _raise_all(refused)
+
+    def _put_next(self, place: Place, tokens: Collection[bytes], *, state: SliceState) -> str:
+        """Put a slice's next version, without records; returns its digest."""
+        kept = without_records(self.slices.read(place, state.digest), tokens, self.secret)
+        if kept.num_rows != state.records:
+            raise IntegrityError(
+                f"slice {place.slice} of shard {place.shard} holds other records than the ledger counts; the deleted "
+                f"records are out of use. Run `s3t reconcile {self.run}`, which says what is wrong"
+            )
+        with self.ledger.writing() as transaction:  # a crash may leave a version that is put and never current
+            transaction.condemn(versions=[(place, slice_digest(kept, self.secret))])
+        with storage_errors("storing the next version of a slice"):
+            return self.slices.put(place, kept)
+
+    def _note_removed(self, work: _Work) -> None:
+        if work.artifacts or work.versions:
+            with self.ledger.writing() as transaction:
+                transaction.note_removed(work.artifacts, versions=work.versions)
+
+    def check_slices(self) -> None:
+        """Compare every slice's current version with its digest: one with other rows may hold deleted records."""
+        problems = []
+        with hold(self.lock):
+            for place, state in sorted(self.ledger.snapshot().slices.items()):
+                try:
+                    self.slices.read(place, state.digest)
+                except IntegrityError as error:
+                    problems.append(str(error))
+        if problems:
+            raise IntegrityError(
+                f"{self.run} has files of slices that may hold deleted records (which are out of use). Run "
+                f"`s3t reconcile {self.run}`, which mends them from older ones and says of any other what is "
+                f"wrong:{itemised(problems)}"
+            )
+
+    def _refuse_clones(self, work: _Work) -> None:
+        """Clones that are being made hold records, too; those of killed processes are gone by now."""
+        if not work.clones:
+            return
+        with self.ledger.reading() as transaction:
+            clones = transaction.history.clones()
+        for clone in sorted(clones, key=_is_elsewhere):
+            if not _is_elsewhere(clone):
+                raise BlockedError(
+                    f"a clone of the run with the record is being made in {clone.path}", remedy="wait for it, or end it"
+                )
+            raise StorageError(
+                f"{clone.host} was making a clone of the run with the record in {clone.path}, which is not here",
+                remedy=f"run `s3t erase {self.run}` there, or, if it is gone with that host, here with "
+                "--clones-are-gone",
+            )
+
+    def forget_clones(self) -> None:
+        """Believe the operator that clones which other hosts were making are gone."""
+        with self.ledger.writing() as transaction:
+            transaction.history.forget_clones(filter(_is_elsewhere, transaction.history.clones()))
+
+    def _wipe(self, _work: _Work) -> None:
+        if not self.ledger.wipe():
+            raise BlockedError(
+                "the ledger keeps rows that were removed, because a reader still uses them",
+                remedy="wait for the reader",
+            )
+
+
+def _artifacts_of(snapshot: Snapshot) -> set[tuple[int, str]]:
+    """(shard, key) of the live stages' artifacts."""
+    return {(stage.shard, key) for stage, key in snapshot.stages.items()}
+
+
+def _is_elsewhere(clone: Clone) -> bool:
+    return clone.host != platform.node() and not clone.path.parent.is_dir()
+
+
+def _lost_lock(place: Place) -> StorageError:
+    return StorageError(
+        f"slice {place.slice} of shard {place.shard} was superseded by another process meanwhile: this one has lost "
+        "the run's lock"
+    )
+
+
+@contextmanager
+def _collected(refused: list[StorageError | IntegrityError]) -> Iterator[None]:
+    """Append an error to a list, so that other steps go on. A failed fsync is raised at once."""
+    try:
+        yield
+    except FsyncError:
+        raise
+    except (StorageError, IntegrityError) as error:
+        refused.append(error)
+
+
+def _raise_all(refused: Sequence[StorageError | IntegrityError]) -> None:
+    """Raise one error with all messages, of the first one's kind."""
+    if len(refused) == 1:
+        raise refused[0]
+    if refused:
+        first, reasons = refused[0], "; ".join(dict.fromkeys(error.reason for error in refused))
+        remedies = list(dict.fromkeys(error.remedy for error in refused if isinstance(error, StorageError)))
+        if isinstance(first, StorageError):
+            raise StorageError(reasons, remedy=", ".join(remedies)) from first
+        raise type(first)(
+            ". ".join([reasons, *(f"{remedy[:1].upper()}{remedy[1:]}" for remedy in remedies)])
+        ) from first
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """Result of a request, or of its dry run."""
+
+    before: Inventory
+    after: Inventory
+    losses: dict[Place, int]
+    stages_lost: int
+    deleted: int
+    """Deleted rows; of a repeated request, those that it deleted the first time."""
+    already: tuple[str, ...]
+    """Requested names that had been deleted before, in the order asked."""
+    unknown: tuple[str, ...]
+    """Requested names that the run has never held."""
+    entries: tuple[LogEntry, ...]
+    unreadable: tuple[Place, ...]
+    """Slices whose files could not be searched for an unknown name."""
+    repeated: bool
+    """True if there was a request with the same idempotency key before."""
+
+
+@dataclass
+class _Sum:
+    """Batches of one request, added up."""
+
+    accepted: list[Accepted] = field(default_factory=list)
+    generations: set[int] = field(default_factory=set)
+    deleted: int = 0
+
+    def add(self, result: Accepted) -> None:
+        self.accepted.append(result)
+        if result.generation is not None:
+            self.generations.add(result.generation)
+        if result.earlier is not None:
+            self.generations |= result.earlier.generations
+            self.deleted = max(self.deleted, result.earlier.deleted)
+        self.deleted += sum(row.copies for row in result.rows)
+
+
+class Deleter:
+    """Deletes records of one run. Safe to share among threads; processes and hosts come one after the other."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        acceptor: Acceptor,
+        lookup: Lookup,
+        eraser: Eraser,
+        presence: Presence,
+    ) -> None:
+        self._ledger = ledger
+        self._acceptor = acceptor
+        self._lookup = lookup
+        self._eraser = eraser
+        self._presence = presence
+        self.patience = PATIENCE_SECONDS  # seconds to wait for sessions, and for another process that erases
+        self._accept = Grouped(self._accept_group, limit=_GROUP)
+
+    def delete(
+        self,
+        request: Request,
+        *,
+        dry_run: bool = False,
+        until_erased: bool = True,
+        progress: Progress = silent,
+    ) -> Outcome:
+        """Delete records by id and by subject; deleted and unknown names change nothing.
+
+        With `until_erased`, wait, so long as patience lasts, also for open runs that still use what is deleted, but
+        cannot answer with it any more. After an InputError or an IntegrityError nothing has changed; the message of a
+        StorageError says whether records are out of use.
+        """
+        with after_refusal(NOTHING_CHANGED):
+            search = self._lookup.search if request.held is None else self._lookup.search_tokens
+            in_files = search(records=request.records, subjects=request.subjects)
+        batches = [replace(batch, in_files=in_files.of(batch)) for batch in request.batches(BATCH_NAMES)]
+        total, entries = _Sum(), list[LogEntry]()
+        if dry_run:
+            with after_refusal(NOTHING_CHANGED):
+                for result in self._acceptor.look(batches):
+                    total.add(_or_raise(result))
+        else:
+            with self._eraser.accepting_batches():
+                for batch in batches:
+                    with after_refusal(PARTLY_OUT_OF_USE if total.generations else NOTHING_CHANGED):
+                        total.add(self._accept(batch))
+                    progress(WorkStep(count=len(batch.records) + len(batch.subjects)))
+            if total.generations:
+                entries = self._after_acceptance(total.generations, until_erased=until_erased)
+        return _outcome(request, in_files, total, entries)
+
+    def _accept_group(self, batches: Sequence[Batch]) -> Sequence[Accepted | Exception]:
+        results, journal = self._acceptor.accept(batches)
+        try:
+            with after_refusal(OUT_OF_USE):
+                self._eraser.witness.note(*journal)
+        except FsyncError:
+            raise
+        except StorageError as error:  # it does not concern requests that deleted nothing
+            hit = (isinstance(result, Accepted) and result.generation is not None for result in results)
+            return [error if failed else result for failed, result in zip(hit, results, strict=True)]
+        return results
+
+    def _after_acceptance(self, generations: Collection[int], *, until_erased: bool) -> list[LogEntry]:
+        """Fence, erase, and wait; the entries of the log in the end."""
+        with after_refusal(OUT_OF_USE):
+            self._eraser.witness.catch_up(self._ledger, to=max(generations))  # of a repeated one it may have failed
+            self._presence.look()
+            now = time.monotonic()
+            entries = self._wait_for_others(generations, until=now + min(self.patience, _FIRST_SECONDS), answering=True)
+            if not _are_erased(entries):
+                with try_hold(self._eraser.lock, wait=self.patience) as taken:
+                    if taken:
+                        with suppress(BlockedError):  # accepted; the session's thread, or the next opening, tries again
+                            self._eraser.erase()
+                entries = self._wait_for_others(generations, until=now + self.patience, answering=not until_erased)
+            if not _are_erased(entries):
+                self._eraser.settle()  # it may have waited for a process that was killed
+                with self._ledger.writing() as transaction:
+                    transaction.note_accepted()  # another process has held the lock
+                    entries = transaction.history.log(generations)
+        return entries
+
+    def _wait_for_others(self, generations: Collection[int], *, until: float, answering: bool) -> list[LogEntry]:
+        """Wait while an open run may use, or, `answering`, answer with, what generations took; their entries then."""
+        while True:
+            with self._ledger.reading() as transaction:
+                entries = transaction.history.log(generations)
+                behind = transaction.sessions.count_behind(max(generations), answering=answering)
+            if not behind or time.monotonic() >= until:
+                return entries
+            time.sleep(_POLL_SECONDS)
+            self._presence.look()
+
+
+def _are_erased(entries: Sequence[LogEntry]) -> bool:
+    return all(entry.erased_at is not None for entry in entries)
+
+
+def _or_raise(result: Accepted | Exception) -> Accepted:
+    if isinstance(result, Exception):
+        raise result
+    return result
+
+
+def _outcome(request: Request, in_files: FileMatches, total: _Sum, entries: Sequence[LogEntry]) -> Outcome:
+    losses: dict[Place, int] = {}
+    for result in total.accepted:
+        for place, lost in result.plan.losses.items():
+            losses[place] = losses.get(place, 0) + lost
+    present = {token for result in total.accepted for row in result.rows for token in (row.token, row.subject)}
+    gone = {token: number for result in total.accepted for token, number in result.gone.items()}
+    absent = [(token, name) for token, name in request.names.items() if token not in present]
+    unknown = {token: name for token, name in absent if token not in gone}
+    return Outcome(
+        before=total.accepted[0].before,
+        after=total.accepted[-1].after,
+        losses=losses,
+        stages_lost=sum(len(result.plan.tainted) for result in total.accepted),
+        deleted=total.deleted,
+        already=tuple(name for token, name in absent if token in gone and gone[token] not in total.generations),
+        unknown=tuple(unknown.values()),
+        unreadable=tuple(place for place, tokens in in_files.unreadable.items() if tokens & unknown.keys()),
+        entries=tuple(entries),
+        repeated=any(result.earlier is not None for result in total.accepted),
+    )
