@@ -8,7 +8,6 @@ import pytest
 import s3t
 from s3t.core import Place
 from s3t.deletion.protocol import Eraser
-from s3t.deletion.witness import Witness
 from s3t.disk import temporary_name
 from s3t.ledger import Clone
 from s3t.ledger.ledger import Ledger
@@ -98,7 +97,7 @@ def test_all_that_is_refused_is_told(patient, text_model):
 def test_nothing_is_erased_before_the_witness_has_it(trained, monkeypatch):
     """Else a backup from before would not be recognised. It is asked for once more with the same key."""
     with monkeypatch.context() as patched:
-        patched.setattr(Witness, "note", fails)
+        patched.setattr("s3t.deletion.witness.append_durably", fails)
         with pytest.raises(s3t.StorageError, match="out of use already"):
             trained.delete(records=["r3"], key="ticket")
         with pytest.raises(s3t.StorageError, match="out of use already"):
@@ -114,7 +113,7 @@ def test_nothing_is_erased_before_the_witness_has_it(trained, monkeypatch):
 def test_who_finishes_another_s_deletion_notes_it_first(trained, monkeypatch):
     """The other was killed between acceptance and its note."""
     with s3t.Run.open(trained.path) as killed, monkeypatch.context() as patched:
-        patched.setattr(Witness, "note", fails)
+        patched.setattr("s3t.deletion.witness.append_durably", fails)
         with pytest.raises(s3t.StorageError):
             killed.delete(records=["r3"])
     trained.erase()  # or the thread that erases meanwhile, which is waited for

@@ -30,7 +30,7 @@ from typing import Protocol
 
 from s3t.aftermath import NOTHING_CHANGED, OUT_OF_USE, PARTLY_OUT_OF_USE, after_refusal
 from s3t.core import Inventory, Place, Secret
-from s3t.deletion.acceptance import Accepted, Acceptor, Batch, Request
+from s3t.deletion.acceptance import Accepted, Acceptor, Batch, Request, losses_of
 from s3t.deletion.grouping import Grouped
 from s3t.deletion.lookup import FileMatches, Lookup
 from s3t.deletion.withdrawal import Withdrawer
@@ -449,24 +449,6 @@ class Outcome:
     """True if there was a request with the same idempotency key before."""
 
 
-@dataclass
-class _Sum:
-    """Batches of one request, added up."""
-
-    accepted: list[Accepted] = field(default_factory=list)
-    generations: set[int] = field(default_factory=set)
-    deleted: int = 0
-
-    def add(self, result: Accepted) -> None:
-        self.accepted.append(result)
-        if result.generation is not None:
-            self.generations.add(result.generation)
-        if result.earlier is not None:
-            self.generations |= result.earlier.generations
-            self.deleted = max(self.deleted, result.earlier.deleted)
-        self.deleted += sum(row.copies for row in result.rows)
-
-
 class Deleter:
     """Deletes records of one run. Safe to share among threads; processes and hosts come one after the other."""
 
@@ -504,20 +486,18 @@ class Deleter:
             search = self._lookup.search if request.held is None else self._lookup.search_tokens
             in_files = search(records=request.records, subjects=request.subjects)
         batches = [replace(batch, in_files=in_files.of(batch)) for batch in request.batches(BATCH_NAMES)]
-        total, entries = _Sum(), list[LogEntry]()
         if dry_run:
             with after_refusal(NOTHING_CHANGED):
-                for result in self._acceptor.look(batches):
-                    total.add(_or_raise(result))
-        else:
-            with self._eraser.accepting_batches():
-                for batch in batches:
-                    with after_refusal(PARTLY_OUT_OF_USE if total.generations else NOTHING_CHANGED):
-                        total.add(self._accept(batch))
-                    progress(WorkStep(count=len(batch.records) + len(batch.subjects)))
-            if total.generations:
-                entries = self._after_acceptance(total.generations, until_erased=until_erased)
-        return _outcome(request, in_files, total, entries)
+                return _outcome(request, in_files, [_or_raise(result) for result in self._acceptor.look(batches)], ())
+        accepted: list[Accepted] = []
+        with self._eraser.accepting_batches():
+            for batch in batches:
+                with after_refusal(PARTLY_OUT_OF_USE if _generations(accepted) else NOTHING_CHANGED):
+                    accepted.append(self._accept(batch))
+                progress(WorkStep(count=len(batch.records) + len(batch.subjects)))
+        generations = _generations(accepted)
+        entries = self._after_acceptance(generations, until_erased=until_erased) if generations else ()
+        return _outcome(request, in_files, accepted, entries)
 
     def _accept_group(self, batches: Sequence[Batch]) -> Sequence[Accepted | Exception]:
         results, journal = self._acceptor.accept(batches)
@@ -545,9 +525,8 @@ class Deleter:
                             self._eraser.erase()
                 entries = self._wait_for_others(generations, until=now + self.patience, answering=not until_erased)
             if not _are_erased(entries):
-                self._eraser.settle()  # it may have waited for a process that was killed
                 with self._ledger.writing() as transaction:
-                    transaction.note_accepted()  # another process has held the lock
+                    transaction.settle()  # it may have waited for a process that was killed
                     entries = transaction.history.log(generations)
         return entries
 
@@ -573,24 +552,32 @@ def _or_raise(result: Accepted | Exception) -> Accepted:
     return result
 
 
-def _outcome(request: Request, in_files: FileMatches, total: _Sum, entries: Sequence[LogEntry]) -> Outcome:
-    losses: dict[Place, int] = {}
-    for result in total.accepted:
-        for place, lost in result.plan.losses.items():
-            losses[place] = losses.get(place, 0) + lost
-    present = {token for result in total.accepted for row in result.rows for token in (row.token, row.subject)}
-    gone = {token: number for result in total.accepted for token, number in result.gone.items()}
+def _generations(accepted: Sequence[Accepted]) -> set[int]:
+    """The deletions that a request is; of a repeated one, those that it was the first time, too."""
+    made = {result.generation for result in accepted if result.generation is not None}
+    return made.union(*(result.earlier.generations for result in accepted if result.earlier is not None))
+
+
+def _outcome(
+    request: Request, in_files: FileMatches, accepted: Sequence[Accepted], entries: Sequence[LogEntry]
+) -> Outcome:
+    generations, deleted = _generations(accepted), 0
+    for result in accepted:
+        deleted = max(deleted, 0 if result.earlier is None else result.earlier.deleted)
+        deleted += sum(row.copies for row in result.rows)
+    present = {token for result in accepted for row in result.rows for token in (row.token, row.subject)}
+    gone = {token: number for result in accepted for token, number in result.gone.items()}
     absent = [(token, name) for token, name in request.names.items() if token not in present]
     unknown = {token: name for token, name in absent if token not in gone}
     return Outcome(
-        before=total.accepted[0].before,
-        after=total.accepted[-1].after,
-        losses=losses,
-        stages_lost=sum(len(result.plan.tainted) for result in total.accepted),
-        deleted=total.deleted,
-        already=tuple(name for token, name in absent if token in gone and gone[token] not in total.generations),
+        before=accepted[0].before,
+        after=accepted[-1].after,
+        losses=losses_of(row for result in accepted for row in result.rows),
+        stages_lost=sum(len(result.plan.tainted) for result in accepted),
+        deleted=deleted,
+        already=tuple(name for token, name in absent if token in gone and gone[token] not in generations),
         unknown=tuple(unknown.values()),
         unreadable=tuple(place for place, tokens in in_files.unreadable.items() if tokens & unknown.keys()),
         entries=tuple(entries),
-        repeated=any(result.earlier is not None for result in total.accepted),
+        repeated=any(result.earlier is not None for result in accepted),
     )
