@@ -28,7 +28,7 @@ class Watch:
     def depths(self) -> tuple[DepthChange, ...]:
         """Changes of shards' depths, the oldest first; the ledger keeps at least the newest 10,000."""
         with self.run.parts.ledger.reading() as transaction:
-            return tuple(transaction.depths.all())
+            return tuple(transaction.history.depths())
 
     def vitals(self) -> Vitals:
         """Numbers for monitoring that a status lacks, of one transaction."""

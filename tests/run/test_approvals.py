@@ -20,8 +20,8 @@ from s3t.errors import (
     TooManyHeldError,
 )
 from s3t.ledger import schema
-from s3t.ledger.held import HOUR
 from s3t.ledger.rows import Rows
+from s3t.ledger.servers import HOUR
 from s3t.run import approvals, upkeep
 from testing import tiny
 from testing.roles import roles

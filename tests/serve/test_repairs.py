@@ -216,8 +216,8 @@ def test_after_a_failure_the_policy_waits(text_model, tmp_path, begun):
 
 
 def test_the_oldest_are_forgotten(trained, begun, monkeypatch):
-    monkeypatch.setattr("s3t.ledger.repairs._KEPT", 3)
-    monkeypatch.setattr("s3t.ledger.repairs._KEPT_SECONDS", -1.0)
+    monkeypatch.setattr("s3t.ledger.servers._KEPT", 3)
+    monkeypatch.setattr("s3t.ledger.servers._KEPT_SECONDS", -1.0)
     for number in range(5):
         with roles(trained).ledger.writing() as transaction:
             one = transaction.repairs.begin(f"ops {number}", hours=None, stages=0)

@@ -14,12 +14,9 @@ from s3t.core import Place, Stage
 from s3t.errors import KeyDestroyedError
 from s3t.ledger import schema
 from s3t.ledger.condemning import artifact_entry, condemn, walk_again
-from s3t.ledger.depths import Depths
 from s3t.ledger.exports import ExportRows
 from s3t.ledger.filling import forget_run
-from s3t.ledger.held import HeldRequests
 from s3t.ledger.history import History
-from s3t.ledger.repairs import Repairs
 from s3t.ledger.rows import (
     CHANGES,
     COMMITS,
@@ -32,6 +29,7 @@ from s3t.ledger.rows import (
     damaged,
 )
 from s3t.ledger.schema import prefix_text, row_of, stage_at, value_of
+from s3t.ledger.servers import HeldRequests, Repairs, Tokens
 from s3t.ledger.sessions import Sessions
 from s3t.ledger.state import (
     Acceptance,
@@ -43,7 +41,6 @@ from s3t.ledger.state import (
     ToErase,
     Trained,
 )
-from s3t.ledger.tokens import Tokens
 
 
 class Transaction:
@@ -64,7 +61,6 @@ class Transaction:
         self.tokens = Tokens(rows)
         self.repairs = Repairs(rows)
         self.held = HeldRequests(rows)
-        self.depths = Depths(rows)
         self._run = rows.connection.execute
         self._first_new = math.inf  # first generation of this transaction: it is not durable yet
 
@@ -132,7 +128,7 @@ class Transaction:
         self.rows.raise_note(REMOVALS)
         left = {stage: each for stage, each in live.artifacts.items() if stage not in stages}
         self.live = LiveStages(artifacts=left, commits=live.commits, removals=live.removals + 1)
-        self.depths.note({stage.shard for stage in stages}, before=live.keys, after=self.live.keys)
+        self.history.note_depths({stage.shard for stage in stages}, before=live.keys, after=self.live.keys)
 
     def locate(self, *, records: Collection[bytes], subjects: Collection[bytes]) -> Located:
         """Present records among the requested tokens, and the generations of those that were deleted before."""
@@ -371,7 +367,7 @@ class Transaction:
         if stage not in before.stages:
             artifacts = {**before.live.artifacts, stage: (key, trained.manifest)}
             self.live = replace(before.live, artifacts=artifacts, commits=before.live.commits + 1)
-            self.depths.note({stage.shard}, before=before.stages, after=self.live.keys)
+            self.history.note_depths({stage.shard}, before=before.stages, after=self.live.keys)
             if self.rows.note(CHANGES) == before.changes + 1:  # nothing else has changed
                 self.latest = replace(before, changes=before.changes + 1, live=self.live)
         return True
