@@ -21,9 +21,8 @@ def condemn(
 ) -> None:
     """Put artifacts, (shard, key), and versions of slices into the queue; current versions are left out.
 
-    Args:
-        generation: the deletion that condemned them, or 0. With 0 they may hold any deleted record. So no unfinished
-            deletion counts as erased before every place was gone through once more.
+    `generation` is the deletion that condemned them. With 0 they may hold any deleted record: no unfinished deletion
+    then counts as erased before every place was gone through once more.
     """
     current = {(Place(row.shard, row.slice), row.digest) for row in rows.read(schema.slices)} if versions else set()
     queue = [artifact_entry(shard, key, generation) for shard, key in artifacts]

@@ -102,11 +102,7 @@ class ExportRows:
         self._rows.note_change()
 
     def remember(self, exports: Sequence[ExportRow], *, slices: Mapping[Place, SliceState], generation: int) -> None:
-        """Write rows that an older ledger lacks or has as standing.
-
-        Args:
-            slices: every slice, as it is now.
-        """
+        """Write rows that an older ledger lacks or has as standing; `slices` are all slices, as they are now."""
         self._rows.upsert(schema.exports, map(row_of, exports))
         self._wait_no_more([export.mark for export in exports if export.withdrawn_at is not None])
         stale = (export for export in exports if export.withdrawn_at is None and not is_of(export, slices))

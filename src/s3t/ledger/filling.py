@@ -34,10 +34,7 @@ class WaitingRecords:
     """Records of a new ledger, which wait on the disk until all are there; in the order of their tokens.
 
     So the table's index grows at its end, and time per record stays the same up to a million. Memory holds the records
-    whose tokens share their first byte, one 256th of all.
-
-    Args:
-        spill: keeps them; empty.
+    whose tokens share their first byte, one 256th of all. The spill is empty at first.
     """
 
     def __init__(self, spill: Spill) -> None:

@@ -95,11 +95,7 @@ _DAMAGED = ("XX001", "XX002")  # PostgreSQL found a damaged page, or a damaged i
 
 
 def refusal(address: Address, error: Exception, *, ending: bool = False) -> StorageError | IntegrityError:
-    """The error to raise.
-
-    Args:
-        ending: True if a writing transaction was being committed.
-    """
+    """The error to raise; `ending` is True if a writing transaction was being committed."""
     reason = getattr(error, "orig", None) or error
     if _is_damage(reason):
         return IntegrityError(
@@ -265,9 +261,7 @@ class Ledger:
     ) -> Ledger:
         """A new ledger at generation 0; nothing is left of it after an error.
 
-        Args:
-            records: every record; in the order of their tokens they are written fastest.
-            key: key of the rows' checks; None: rows have none.
+        Records are written fastest in the order of their tokens. Without a key rows have no checks.
         """
         return cls._filled(address, lambda rows: write_first_rows(rows, slices, records), key=key)
 
@@ -526,11 +520,9 @@ class Ledger:
 
     @contextmanager
     def _transaction(self, *, writing: bool, alone: bool = False, anywhere: bool = False) -> Iterator[Connection]:
-        """A transaction; `writing` lets no other writer in.
+        """A transaction; `writing` lets no other writer in, `anywhere` is also if the run's folder was moved.
 
-        Args:
-            alone: no other process uses this ledger, whose tables, which writers lock, are made or dropped here.
-            anywhere: also if the run's folder was moved.
+        With `alone` no other process uses this ledger, whose tables, which writers lock, are made or dropped here.
         """
         refuse_after_fork(self._process)
         if writing and self.read_only:

@@ -26,10 +26,8 @@ _POLL_SECONDS = 0.01
 class RunLock:
     """The run's lock. The thread that holds it may take it again.
 
-    Threads of this process first agree among themselves, so that only processes have to poll.
-
-    Args:
-        check: raises MovedError if the run was moved since it was opened; asked once the lock is taken.
+    Threads of this process first agree among themselves, so that only processes have to poll. `check` raises
+    MovedError if the run was moved since it was opened; it is asked once the lock is taken.
     """
 
     def __init__(
@@ -103,8 +101,7 @@ def hold(lock: RunLock) -> Iterator[bool]:
 class FileProcessLock:
     """A locked file (`flock`) in the run folder, for processes of one host. It makes the file, and no folder.
 
-    Args:
-        path: the file; its folder is known again if it was moved.
+    The folder is known again if it was moved.
     """
 
     def __init__(self, path: Path) -> None:

@@ -21,7 +21,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from typing import Protocol
 
 from s3t.bugs import log_failure
@@ -58,10 +58,7 @@ class Watcher(Protocol):
 class Presence:
     """The session of one open run. Safe to share among threads.
 
-    Args:
-        ledger: the run's; closed if the session is garbage-collected without `close`.
-        watcher: drops deleted records and stages from memory, called with every newer state of the ledger. Erases what
-            is due, called several times a second in a thread of its own.
+    The ledger is closed if the session is garbage-collected without `close`.
     """
 
     def __init__(self, ledger: Ledger, watcher: Watcher) -> None:
@@ -86,27 +83,18 @@ class Presence:
         self._closed = threading.Event()
         self._gone = threading.Event()  # the ledger knows that the session has ended
 
-    @contextmanager
-    def working(self, snapshot: Snapshot, uses: Uses, *, leaving: Leaving = Leaving.NOW) -> Iterator[Work]:
+    def working(
+        self, snapshot: Snapshot, uses: Uses, *, leaving: Leaving = Leaving.NOW
+    ) -> AbstractContextManager[Work]:
         """A computation from a snapshot, while within."""
-        work = Work(uses, self._ledger, leaving)
-        try:
-            with self._noted(work, snapshot):
-                yield work
-        finally:
-            if work.overtaken:
-                with suppress(S3TError):  # the thread tries again
-                    self.look()
+        return self.pending(snapshot, uses, leaving=leaving, look_at_end=True)
 
     @contextmanager
-    def pending(self, snapshot: Snapshot, uses: Uses, *, leaving: Leaving = Leaving.LATER) -> Iterator[Work]:
+    def pending(
+        self, snapshot: Snapshot, uses: Uses, *, leaving: Leaving = Leaving.LATER, look_at_end: bool = False
+    ) -> Iterator[Work]:
         """As `working`; its end may come in a thread that must not wait: the session's own tells the ledger of it."""
         work = Work(uses, self._ledger, leaving)
-        with self._noted(work, snapshot):
-            yield work
-
-    @contextmanager
-    def _noted(self, work: Work, snapshot: Snapshot) -> Iterator[None]:
         with self._state:
             self._running.add(work)
         try:
@@ -119,13 +107,16 @@ class Presence:
                     work.look(self._newest)
             work.check()
             try:
-                yield
+                yield work
             except IntegrityError:
                 work.confirm()  # an artifact or a slice was erased under its hands
                 raise
         finally:
             with self._state:
                 self._running.discard(work)
+            if look_at_end and work.overtaken:
+                with suppress(S3TError):  # the thread tries again
+                    self.look()
 
     @contextmanager
     def answering(self, snapshot: Snapshot, uses: Uses) -> Iterator[Work]:
@@ -297,11 +288,7 @@ class Presence:
         self._watched = True
 
     def _tell(self, generation: int, answers: int, *, moved: bool) -> None:
-        """Note in the ledger that this session lives.
-
-        Args:
-            moved: True if one of them is newer than the ledger knows.
-        """
+        """Note in the ledger that this session lives, and, if it has `moved`, both generations."""
         began = boot_clock()
         if self._ledger.read_only:
             self._generation, self._answers, self._told_at = generation, answers, began

@@ -51,11 +51,7 @@ T = TypeVar("T")
 
 
 class Rows:
-    """Reads and writes rows, within one transaction.
-
-    Args:
-        key: the checks' key; None if rows cannot be checked.
-    """
+    """Reads and writes rows, within one transaction; without a key rows are not checked."""
 
     def __init__(self, connection: Connection, key: bytes | None = None) -> None:
         self.connection = connection

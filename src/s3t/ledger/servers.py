@@ -168,8 +168,7 @@ class HeldRequests:
     def rates(self, caller: str, *, but: str) -> Rates:
         """Records that a caller, and each shard, lost within the last hour.
 
-        Args:
-            but: mark of a request that does not count: it is repeated.
+        `but` is the mark of a request that does not count: it is repeated.
         """
         table = schema.admitted
         since = self._rows.now() - HOUR
@@ -267,10 +266,8 @@ class Repairs:
     def take_up(self, *, stages: int, hours_left: float | None = None) -> Repair | None:
         """Make an interrupted repair this process's; None if there is none, one runs, or it has to wait.
 
-        It waits longer after each interruption, and ends after some: what kills it would kill it again.
-
-        Args:
-            hours_left: that it may still work; None: as many as it was asked for.
+        It waits longer after each interruption, and ends after some: what kills it would kill it again. Without
+        `hours_left` it may work for as many as it was asked for.
         """
         repair = self.interrupted() if self.living() is None else None
         if repair is None or self._rows.now() - repair.seen_at < _WAIT_SECONDS * 2**repair.attempts:

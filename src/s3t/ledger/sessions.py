@@ -44,8 +44,7 @@ class Sessions:
     def enter(self, session: Session, *, generation: int, answers: int | None = None) -> None:
         """Note that a session lives.
 
-        Args:
-            answers: no answer of an older generation leaves it; `NO_ANSWERS` if it gives none; None: as `generation`.
+        No answer of a generation older than `answers` leaves it; `NO_ANSWERS` if it gives none; None: as `generation`.
         """
         row = {
             "session": session.name,
@@ -134,8 +133,7 @@ class Sessions:
     def claim(self, stage: Stage, session: Session, *, again: bool = False) -> bool:
         """Take a stage for a session to train; False if a session has it, perhaps this one in another thread.
 
-        Args:
-            again: take it also if the ledger names this session: it could not be given back the last time.
+        With `again`, also if the ledger names this session: it could not be given back the last time.
         """
         self.end_dead()
         table = schema.claims
@@ -190,10 +188,9 @@ class Sessions:
 
 
 def _is_alive(row: Any, expired: float) -> bool:
-    """True if a session is not gone without a notice. On this machine its process tells, also if it sleeps.
+    """True if a session is not gone without a notice: on this machine its process tells, also if it sleeps.
 
-    Args:
-        expired: time since which a session of another machine has to have been heard of.
+    One of another machine has to have been heard of since `expired`.
     """
     if row.host != this_machine():
         return bool(row.seen_at >= expired)

@@ -98,13 +98,7 @@ class Snapshot:
     def inventory(
         self, orders: tuple[tuple[Order, ...], ...], *, prototypes: bool = False, growth: Growth | None = None
     ) -> Inventory:
-        """The inventory of live stages.
-
-        Args:
-            orders: orders of each shard.
-            prototypes: True if the method trains prototypes of each slice.
-            growth: repair as needed, which decides chains in the place of the orders.
-        """
+        """The inventory of live stages; repair as needed (`growth`) decides chains in the place of the orders."""
         return Inventory(
             generation=self.generation,
             orders=orders,

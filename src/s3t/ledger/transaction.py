@@ -46,9 +46,8 @@ from s3t.ledger.state import (
 class Transaction:
     """Reads records, slices and stages; in a writing transaction, also changes them.
 
-    Args:
-        latest: an earlier snapshot, returned again if nothing has changed since.
-        live: stages that were alive at some time, so that only those since are read.
+    `latest` is an earlier snapshot, returned again if nothing has changed since. `live` are stages that were alive at
+    some time, so that only those since are read.
     """
 
     def __init__(self, rows: Rows, *, latest: Snapshot | None = None, live: LiveStages | None = None) -> None:
@@ -152,10 +151,8 @@ class Transaction:
     def accept(self, acceptances: Sequence[Acceptance], *, above: int = 0) -> list[int]:
         """Take records, and the stages trained on them, out of use; returns the new generations.
 
-        Their bytes are still there; the same transaction notes what is to be erased.
-
-        Args:
-            acceptances: one for each generation, in order. No record or stage is in two of them.
+        Their bytes are still there; the same transaction notes what is to be erased. No record or stage is in two of
+        the acceptances, one for each generation, in order.
         """
         first = max(above, self.rows.generation_now()) + 1
         self._first_new = min(self._first_new, first)
@@ -207,9 +204,7 @@ class Transaction:
     def to_erase(self, *, received_by: float = math.inf) -> ToErase:
         """Records, artifacts and versions of slices that are to be erased.
 
-        Args:
-            received_by: seconds since the epoch. Records of a slice are listed only if a deletion of one of them was
-                received by then.
+        Records of a slice are listed only if a deletion of one of them was received by then (seconds since the epoch).
         """
         table, log = schema.erasing_records, schema.generations
         oldest = func.coalesce(func.min(log.c.received_at), 0.0).label("received_at")
@@ -242,14 +237,11 @@ class Transaction:
         """Make a version that was put a slice's current one, and condemn the old one.
 
         Erasure has to go through all places (again) for the deletions before it. For a slice may have been left for
-        later, and its old version leaves new traces, such as rows in the ledger's log.
+        later, and its old version leaves new traces, such as rows in the ledger's log. `gone` are tokens that the new
+        version does not hold.
 
-        Args:
-            gone: tokens that the next one does not hold.
-
-        Returns:
-            False if the old version is not current any more: this process has lost the run's lock. The new version may
-            hold what was deleted meanwhile, and is condemned.
+        False if the old version is not current any more: this process has lost the run's lock. The new version may hold
+        what was deleted meanwhile, and is condemned.
         """
         slices, table, tokens = schema.slices, schema.erasing_records, list(gone)
         row = next(iter(self.rows.read(slices, *at(slices, place))), None)
@@ -351,9 +343,8 @@ class Transaction:
     def commit(self, trained: Trained) -> bool:
         """Take a stage into use whose artifact was announced and put.
 
-        Returns:
-            False if a slice under it has lost a record since it was seen, or was losing one. False, too, if a stage
-            that it was trained on is gone, or the session has lost its claim.
+        False if a slice under it has lost a record since it was seen, or was losing one. False, too, if a stage that it
+        was trained on is gone, or the session has lost its claim.
         """
         before, stage, key = self.snapshot(), trained.stage, trained.key
         if not self._may_be_committed(trained) or not self.sessions.has_announced(stage, key, trained.session):
