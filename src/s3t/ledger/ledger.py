@@ -10,7 +10,6 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from weakref import WeakSet
 
@@ -188,35 +187,29 @@ _CHECKPOINT_SECONDS = 2.0
 _TRIES, _AGAIN_SECONDS = 20, 0.05
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Place:
-    """Where a ledger is. It refers to no ledger: one that was dropped is closed at once."""
+def _place_check(address: Address, folder: OpenedFolder | None) -> Callable[[], None]:
+    """What raises MovedError if the run's folder or SQLite's file is not the one that it is now.
 
-    folder: OpenedFolder | None
-    file: Path | None
-    identity: tuple[int, int] | None
-    """Device and inode of SQLite's file."""
+    It refers to no ledger: one that was dropped is closed at once.
+    """
+    identity = identity_of(address.stat()) if isinstance(address, Path) else None  # device and inode
 
-    @classmethod
-    def of(cls, address: Address, folder: OpenedFolder | None) -> _Place:
+    def check() -> None:
+        if folder is not None:
+            folder.check()
         if not isinstance(address, Path):
-            return cls(folder=folder, file=None, identity=None)
-        folder = OpenedFolder.of(address.parent) if folder is None else folder
-        return cls(folder=folder, file=address, identity=identity_of(address.stat()))
+            return
+        try:
+            found = os.stat(address)  # noqa: PTH116 - as in `OpenedFolder.check`
+        except FileNotFoundError:
+            raise MovedError(f"{address}, the ledger of an open run, is gone; put it back") from None
+        if identity_of(found) != identity:
+            raise MovedError(
+                f"another file was put in the place of {address} while this process had the run open: open the run "
+                "again"
+            )
 
-    def check(self) -> None:
-        if self.folder is not None:
-            self.folder.check()
-        if self.file is not None:
-            try:
-                found = os.stat(self.file)  # noqa: PTH116 - as in `OpenedFolder.check`
-            except FileNotFoundError:
-                raise MovedError(f"{self.file}, the ledger of an open run, is gone; put it back") from None
-            if identity_of(found) != self.identity:
-                raise MovedError(
-                    f"another file was put in the place of {self.file} while this process had the run open: open the "
-                    "run again"
-                )
+    return check
 
 
 class Ledger:
@@ -228,8 +221,9 @@ class Ledger:
 
     def __init__(self, address: Address, *, folder: OpenedFolder | None = None, key: bytes | None = None) -> None:
         self._address = address
-        self._place = _Place.of(address, folder)
-        self.engine = engine_at(address, check=self._place.check)
+        self._folder = OpenedFolder.of(address.parent) if folder is None and isinstance(address, Path) else folder
+        self.check_place = _place_check(address, self._folder)
+        self.engine = engine_at(address, check=self.check_place)
         self._key = key  # key of the rows' checks
         self._process = os.getpid()
         self._turn = threading.Lock()  # writing threads queue here; in the database they would poll
@@ -343,7 +337,7 @@ class Ledger:
 
     def again(self) -> Ledger:
         """A new handle on the same ledger, also if this one is closed."""
-        return self._at(self._address, folder=self._place.folder, key=self._key)
+        return self._at(self._address, folder=self._folder, key=self._key)
 
     def check_rows(self, key: bytes) -> None:
         """Check every row that is read from here on, with the key that the rows were written with."""
@@ -379,10 +373,6 @@ class Ledger:
         if isinstance(self._address, Path):
             return RunLock(FileProcessLock(path), check=self.check_place)
         return RunLock(DatabaseProcessLock(self.engine, schema=self._address.schema), check=self.check_place)
-
-    def check_place(self) -> None:
-        """Check that the run's folder, and SQLite's file in it, are still those that were opened."""
-        self._place.check()
 
     @contextmanager
     def writing(self) -> Iterator[Transaction]:

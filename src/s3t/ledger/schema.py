@@ -72,12 +72,7 @@ def _field(name: str, hint: Any) -> _Field:
         case "Path":
             return _Field(name, {name: String}, lambda path: (str(path),), Path)
         case "bool":
-            return _Field(
-                name,
-                {name: Integer},
-                lambda value: (None if value is None else int(value),),
-                lambda number: None if number is None else bool(number),
-            )
+            return _Field(name, {name: Integer}, lambda value: (None if value is None else int(value),))
     return _Field(name, {name: {int: Integer, float: Float, str: String, bytes: LargeBinary}[kind]})
 
 
