@@ -77,11 +77,9 @@ def record_rows(place: Place, copies: Mapping[tuple[str, str | None], int], secr
 def copy_rows(source: Connection, target: Connection) -> None:
     """Copy a ledger's rows into new tables, except what is the other run's alone."""
     for table in schema.metadata.sorted_tables:
-        target.execute(delete(table))
-        if table in schema.of_one_run:
-            continue
-        for rows in source.execute(select(table)).mappings().partitions(_ROWS):
-            target.execute(insert(table), [dict(row) for row in rows])
+        if table not in schema.of_one_run:
+            for rows in source.execute(select(table)).mappings().partitions(_ROWS):
+                target.execute(insert(table), [dict(row) for row in rows])
 
 
 def forget_run(connection: Connection) -> None:

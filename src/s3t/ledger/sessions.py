@@ -7,7 +7,7 @@ import os
 from collections.abc import Collection
 from typing import Any
 
-from sqlalchemy import ColumnElement, func, select
+from sqlalchemy import ColumnElement, select
 
 from s3t.core import Stage
 from s3t.ledger import schema
@@ -68,12 +68,16 @@ class Sessions:
         self._drop_claims(schema.claims.c.session.in_(list(names)))
         self._rows.delete(schema.sessions, schema.sessions.c.session.in_(list(names)))
 
-    def end_dead(self) -> None:
-        """Remove sessions whose process is gone, and sessions of other machines without a heartbeat for a lease."""
-        dead = self._sessions(living=False)
-        if not dead:
-            return
-        self.end([row.session for row in dead])
+    def end_dead(self) -> list[Any]:
+        """Remove sessions whose process is gone, and sessions of other machines without a heartbeat for a lease.
+
+        Returns the rows of those that live.
+        """
+        rows = self._rows.read(schema.sessions)
+        living = self._living(rows)
+        dead = [row for row in rows if row not in living]
+        if dead:
+            self.end([row.session for row in dead])
         here = this_machine(), os.getpid()
         lost = [row for row in dead if (row.host, row.process) != here]  # those of this process have ended in order
         if lost:
@@ -82,6 +86,7 @@ class Sessions:
             LOG.info(
                 "lease lost: process %s of %s counts as dead; deletions wait for it no more", row.process, row.host
             )
+        return living
 
     def lost(self) -> int:
         """Number of sessions so far that have counted as dead without a word of their own."""
@@ -108,18 +113,25 @@ class Sessions:
             for row in self._sessions(schema.sessions.c.generation < generation)
         ]
 
-    def oldest(self) -> tuple[int, int]:
-        """Oldest generations that a session may still answer with, and that one may still use; `NO_ANSWERS` if none."""
-        table = schema.sessions
-        oldest = select(func.min(table.c.answers), func.min(table.c.generation))
-        answers, uses = self._rows.connection.execute(oldest).one()
-        return NO_ANSWERS if answers is None else answers, NO_ANSWERS if uses is None else uses
+    def _sessions(self, *conditions: ColumnElement[bool]) -> list[Any]:
+        """Rows of sessions that live."""
+        return self._living(self._rows.read(schema.sessions, *conditions))
 
-    def _sessions(self, *conditions: ColumnElement[bool], living: bool = True) -> list[Any]:
-        """Rows of the sessions that live, or of those that are gone without a notice."""
-        rows = self._rows.read(schema.sessions, *conditions)
-        expired = self._rows.now() - LEASE_SECONDS if rows else 0.0
-        return [row for row in rows if _is_alive(row, expired) is living]
+    def _living(self, rows: list[Any]) -> list[Any]:
+        """The rows of sessions that are not gone without a notice.
+
+        On this machine a session's process tells, also if it sleeps. One of another has to have been heard of.
+        """
+        heard_since = self._rows.now() - LEASE_SECONDS if rows else 0.0
+
+        def lives(row: Any) -> bool:
+            if row.host != this_machine():
+                return bool(row.seen_at >= heard_since)
+            if row.process == os.getpid():
+                return row.session in _open_here
+            return is_running(row.process, seen_at=row.seen_at)
+
+        return [row for row in rows if lives(row)]
 
     def claims(self) -> dict[Stage, str]:
         """Stages that are being trained, and the name of the session of each."""
@@ -185,18 +197,6 @@ class Sessions:
         }
         condemn(self._rows, artifacts=put - kept)
         return len(rows)
-
-
-def _is_alive(row: Any, expired: float) -> bool:
-    """True if a session is not gone without a notice: on this machine its process tells, also if it sleeps.
-
-    One of another machine has to have been heard of since `expired`.
-    """
-    if row.host != this_machine():
-        return bool(row.seen_at >= expired)
-    if row.process == os.getpid():
-        return row.session in _open_here
-    return is_running(row.process, seen_at=row.seen_at)
 
 
 def _claim_of(stage: Stage, session: Session) -> tuple[Any, ...]:

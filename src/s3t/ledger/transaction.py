@@ -85,7 +85,9 @@ class Transaction:
         held = log.c.generation.in_(select(erasing.c.generation))
         three = (query.subquery() for query in (newest, oldest, oldest.where(held)))
         wanted = log.c.generation.in_(union(*(select(query) for query in three)))
-        entries = self.rows.checked(log, self._run(select(log, held.label("held")).where(wanted)))
+        condemned = exists().select_from(schema.condemned)
+        columns = log, held.label("held"), condemned.label("condemned")
+        entries = self.rows.checked(log, self._run(select(*columns).where(wanted)))
         if not entries:
             raise damaged(log, 1)
         waiting = [entry for entry in entries if entry.erased_at is None]
@@ -97,7 +99,7 @@ class Transaction:
             walked=self.rows.note(WALKED),
             pending_since=min((entry.received_at for entry in waiting if entry.held), default=None),
             waiting_since=min((entry.received_at for entry in waiting), default=None),
-            condemned=self._run(select(schema.condemned.c.name).limit(1)).first() is not None,
+            condemned=bool(entries[0].condemned),
             approved=self.held.approved(),
         )
 
@@ -305,7 +307,9 @@ class Transaction:
 
         Times never run backwards, whatever the clock does.
         """
-        self.sessions.end_dead()
+        living = self.sessions.end_dead()
+        answered = min((row.answers for row in living), default=math.inf)
+        used = min((row.generation for row in living), default=math.inf)
         log, walked = schema.generations, self.rows.note(WALKED)
         # Only rows that may change are read: thousands may wait for erasure, and each deletion settles.
         holding = (schema.erasing_records, schema.condemned, schema.withdrawals)
@@ -313,7 +317,6 @@ class Transaction:
         gone = and_(log.c.generation <= walked, log.c.generation.not_in(left))
         rows = self.rows.read(log, log.c.erased_at.is_(None), or_(log.c.effective_at.is_(None), gone))
         time = self.rows.now()
-        answered, used = self.sessions.oldest()
         remaining = set(self._run(left).scalars())
         changes = []
         for row in rows:
