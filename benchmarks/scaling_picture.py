@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from s3t.drawing.figure import BLUE, GREEN, INK, ORANGE, drawn
+from s3t.drawing import BLUE, GREEN, INK, ORANGE, drawn
 
 PANELS = (
     ("training", "layers", "layers N"),

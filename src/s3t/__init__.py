@@ -16,151 +16,97 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from s3t.version import __version__
+from s3t.version import __version__ as __version__
 from s3t.waiting import let_threads_sleep
 
-if TYPE_CHECKING:
-    from s3t.client import Client
+# isort: off
+if TYPE_CHECKING:  # "as": names that are exported
+    from s3t.client import Client as Client
     from s3t.errors import (
-        ClosedError,
-        DataError,
-        ForkedError,
-        FsyncError,
-        InputError,
-        IntegrityError,
-        IsolationError,
-        KeyDestroyedError,
-        MovedError,
-        NoLiveShardError,
-        OvertakenError,
-        PlanningError,
-        RecipeError,
-        RestoredError,
-        RunFolderError,
-        S3TError,
-        ServerError,
-        SettingError,
-        StorageError,
-        TrainingError,
-        UnknownNamesError,
-        WorkerError,
+        ClosedError as ClosedError,
+        DataError as DataError,
+        ForkedError as ForkedError,
+        FsyncError as FsyncError,
+        InputError as InputError,
+        IntegrityError as IntegrityError,
+        IsolationError as IsolationError,
+        KeyDestroyedError as KeyDestroyedError,
+        MovedError as MovedError,
+        NoLiveShardError as NoLiveShardError,
+        OvertakenError as OvertakenError,
+        PlanningError as PlanningError,
+        RecipeError as RecipeError,
+        RestoredError as RestoredError,
+        RunFolderError as RunFolderError,
+        S3TError as S3TError,
+        ServerError as ServerError,
+        SettingError as SettingError,
+        StorageError as StorageError,
+        TrainingError as TrainingError,
+        UnknownNamesError as UnknownNamesError,
+        WorkerError as WorkerError,
     )
     from s3t.events import (
-        EpochEnd,
-        Event,
-        StageEnd,
-        StageStart,
-        TrainingStart,
-        WorkEnd,
-        WorkNote,
-        WorkStart,
-        WorkStep,
+        EpochEnd as EpochEnd,
+        Event as Event,
+        StageEnd as StageEnd,
+        StageStart as StageStart,
+        TrainingStart as TrainingStart,
+        WorkEnd as WorkEnd,
+        WorkNote as WorkNote,
+        WorkStart as WorkStart,
+        WorkStep as WorkStep,
     )
-    from s3t.planning.forecast import Forecast
-    from s3t.progress import ProgressBar
-    from s3t.recipe import Recipe, load_recipe
-    from s3t.records.ingest import record_ids
-    from s3t.results.changes import Audit, Deletion, Exports, Reconciliation, Training
-    from s3t.results.log import Location, LogEntry
-    from s3t.results.state import Status
-    from s3t.run import Run
-    from s3t.run.answers import Evaluation, Predictions
-    from s3t.run.likelihoods import Likelihoods
-    from s3t.run.writer import Texts
+    from s3t.planning.forecast import Forecast as Forecast
+    from s3t.progress import ProgressBar as ProgressBar
+    from s3t.recipe import Recipe as Recipe, load_recipe as load_recipe
+    from s3t.records.ingest import record_ids as record_ids
+    from s3t.results.changes import (
+        Audit as Audit,
+        Deletion as Deletion,
+        Exports as Exports,
+        Reconciliation as Reconciliation,
+        Training as Training,
+    )
+    from s3t.results.log import Location as Location, LogEntry as LogEntry
+    from s3t.results.state import Status as Status
+    from s3t.run import Run as Run
+    from s3t.run.answers import Evaluation as Evaluation, Predictions as Predictions
+    from s3t.run.likelihoods import Likelihoods as Likelihoods
+    from s3t.run.writer import Texts as Texts
 
-_HOMES = {
-    "Audit": "s3t.results.changes",
-    "Client": "s3t.client",
-    "Deletion": "s3t.results.changes",
-    "EpochEnd": "s3t.events",
-    "Evaluation": "s3t.run.answers",
-    "Event": "s3t.events",
-    "Exports": "s3t.results.changes",
-    "Forecast": "s3t.planning.forecast",
-    "Location": "s3t.results.log",
-    "Likelihoods": "s3t.run.likelihoods",
-    "LogEntry": "s3t.results.log",
-    "Predictions": "s3t.run.answers",
-    "ProgressBar": "s3t.progress",
-    "Recipe": "s3t.recipe",
-    "Reconciliation": "s3t.results.changes",
-    "Run": "s3t.run",
-    "StageEnd": "s3t.events",
-    "StageStart": "s3t.events",
-    "Status": "s3t.results.state",
-    "Texts": "s3t.run.writer",
-    "Training": "s3t.results.changes",
-    "TrainingStart": "s3t.events",
-    "WorkEnd": "s3t.events",
-    "WorkNote": "s3t.events",
-    "WorkStart": "s3t.events",
-    "WorkStep": "s3t.events",
-    "load_recipe": "s3t.recipe",
-    "record_ids": "s3t.records.ingest",
+# isort: on
+
+_PLACES = {
+    "s3t.client": "Client",
+    "s3t.errors": """
+        ClosedError DataError ForkedError FsyncError InputError IntegrityError IsolationError KeyDestroyedError
+        MovedError NoLiveShardError OvertakenError PlanningError RecipeError RestoredError RunFolderError
+        S3TError ServerError SettingError StorageError TrainingError UnknownNamesError WorkerError
+    """,
+    "s3t.events": "EpochEnd Event StageEnd StageStart TrainingStart WorkEnd WorkNote WorkStart WorkStep",
+    "s3t.planning.forecast": "Forecast",
+    "s3t.progress": "ProgressBar",
+    "s3t.recipe": "Recipe load_recipe",
+    "s3t.records.ingest": "record_ids",
+    "s3t.results.changes": "Audit Deletion Exports Reconciliation Training",
+    "s3t.results.log": "Location LogEntry",
+    "s3t.results.state": "Status",
+    "s3t.run": "Run",
+    "s3t.run.answers": "Evaluation Predictions",
+    "s3t.run.likelihoods": "Likelihoods",
+    "s3t.run.writer": "Texts",
 }
-"""Modules of the public names; errors are in `s3t.errors`."""
+_HOMES = {name: module for module, names in _PLACES.items() for name in names.split()}
+__all__ = sorted([*_HOMES, "__version__"])
 
 let_threads_sleep()  # before torch is loaded, which may be soon
 
-__all__ = [
-    "Audit",
-    "Client",
-    "ClosedError",
-    "DataError",
-    "Deletion",
-    "EpochEnd",
-    "Evaluation",
-    "Event",
-    "Exports",
-    "Forecast",
-    "ForkedError",
-    "FsyncError",
-    "InputError",
-    "IntegrityError",
-    "IsolationError",
-    "KeyDestroyedError",
-    "Likelihoods",
-    "Location",
-    "LogEntry",
-    "MovedError",
-    "NoLiveShardError",
-    "OvertakenError",
-    "PlanningError",
-    "Predictions",
-    "ProgressBar",
-    "Recipe",
-    "RecipeError",
-    "Reconciliation",
-    "RestoredError",
-    "Run",
-    "RunFolderError",
-    "S3TError",
-    "ServerError",
-    "SettingError",
-    "StageEnd",
-    "StageStart",
-    "Status",
-    "StorageError",
-    "Texts",
-    "Training",
-    "TrainingError",
-    "TrainingStart",
-    "UnknownNamesError",
-    "WorkEnd",
-    "WorkNote",
-    "WorkStart",
-    "WorkStep",
-    "WorkerError",
-    "__version__",
-    "load_recipe",
-    "record_ids",
-]
-
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in _HOMES:
         raise AttributeError(f"module 's3t' has no attribute {name!r}")
-    globals()[name] = getattr(import_module(_HOMES.get(name, "s3t.errors")), name)
+    globals()[name] = getattr(import_module(_HOMES[name]), name)
     return globals()[name]
 
 

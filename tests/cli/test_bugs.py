@@ -44,7 +44,7 @@ def test_a_bug_is_told_with_what_to_send_and_nothing_of_a_record(bug):
     sent = error["bug"]
     assert (sent["version"], sent["command"]) == (s3t.__version__, "delete")
     assert [line for line in sent["trace"] if not line.startswith(" ")] == ["KeyError", "ValueError"]
-    assert any("s3t/cli/delete.py" in line and line.endswith(" command") for line in sent["trace"])
+    assert any("s3t/cli/delete.py" in line and line.endswith(" delete") for line in sent["trace"])
     assert error["problems"][0] in ended.stderr
     assert all(f"bug: {line}" in ended.stderr for line in sent["trace"])
     assert PRIVATE not in ended.stdout + ended.stderr
@@ -70,7 +70,7 @@ def test_a_bug_before_the_command_is_told_the_same_way(monkeypatch):
 
 
 def test_a_recursion_without_end_is_told_in_a_few_lines(monkeypatch):
-    def endless(*_):
+    def endless(*_, **__):
         endless()
 
     monkeypatch.setattr(s3t.Run, "open", endless)
@@ -80,7 +80,7 @@ def test_a_recursion_without_end_is_told_in_a_few_lines(monkeypatch):
 
 
 def test_a_want_of_memory_is_no_bug(monkeypatch):
-    def hungry(*_):
+    def hungry(*_, **__):
         raise MemoryError
 
     monkeypatch.setattr(s3t.Run, "open", hungry)

@@ -506,7 +506,7 @@ def test_at_a_terminal_the_last_answer_goes_only_after_a_question(
     with monkeypatch.context() as patch:
         asked = at_a_terminal(patch, answer)
         with contextlib.suppress(typer.Exit):
-            delete.command(run, record=last[:-1], yes="--yes" in options)
+            delete.delete(run, record=last[:-1], yes="--yes" in options)
     assert len(asked) == questions
     assert document("status", run)["records"] == left
 
@@ -514,7 +514,7 @@ def test_at_a_terminal_the_last_answer_goes_only_after_a_question(
 def test_at_a_terminal_nothing_is_asked_while_a_shard_answers(run, monkeypatch):
     with monkeypatch.context() as patch:
         asked = at_a_terminal(patch, False)
-        delete.command(run, record=["r3"])
+        delete.delete(run, record=["r3"])
     assert asked == []
     assert document("status", run)["records"] == 23
 

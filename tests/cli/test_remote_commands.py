@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 import s3t
-from s3t.cli.remote import TOKEN
+from s3t.cli.options import TOKEN
 from s3t_server.tokens import Access
 from testing import tiny
 from testing.served import serving

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from s3t.cli import declarations
+from s3t.cli import choose
 from s3t.orders import DEFAULT_SELECTOR, SELECTORS, Setting, scores, select
 from s3t.orders.selector import DEFAULT_DELETIONS, DEFAULT_HORIZON
 from s3t.planning.bounds import full_budget_depth
@@ -43,9 +43,9 @@ def test_the_document_has_the_orders_and_what_they_are_worth(selector, prior):
 
 
 def test_defaults_are_those_of_the_recipe():
-    assert declarations.SELECTOR == DEFAULT_SELECTOR
-    assert declarations.DELETIONS == DEFAULT_DELETIONS
-    assert tuple(map(int, declarations.HORIZON.split(","))) == DEFAULT_HORIZON
+    assert choose.SELECTOR == DEFAULT_SELECTOR
+    assert choose.DELETIONS == DEFAULT_DELETIONS
+    assert tuple(map(int, choose.HORIZON.split(","))) == DEFAULT_HORIZON
     assert document(*SMALL)["selector"] == DEFAULT_SELECTOR
     assert document(*SMALL) == document(*SMALL, "--seed", 0, "--deletions", 8, "--horizon", "1,2,4,8")
 

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from s3t.drawing import draw_depths
-from s3t.drawing.figure import _quantile
+from s3t.drawing import _quantile, draw_depths
 from tests.drawing.pictures import assert_is_picture, texts
 
 NUMBERS = [1, 2, 4, 8, 16]

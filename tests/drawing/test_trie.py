@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s3t.drawing.figure import cells
+from s3t.drawing import cells
 from s3t.orders import Setting, random_orders
 
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import s3t
 from s3t.cli.app import app_of
-from s3t.cli.names import names_in
+from s3t.cli.options import names_in
 from s3t.recipe import recipe_from
 from s3t.records.ingest import ingest, ingest_inputs
 from s3t.records.public import public_records

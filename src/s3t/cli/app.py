@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from s3t.cli.outcome import bugs_reported
+from s3t.cli.output import bugs_reported, with_json
 from s3t.version import __version__
 
 EPILOG = (
@@ -26,12 +26,17 @@ _HELP = (
     "s3t predict RUN --input new.csv,  s3t delete RUN --record 42,  s3t repair RUN,  s3t audit RUN --replay 2."
 )
 
-_NAMES = """
-    plan sequences simulate tune init train predict generate score evaluate harness delete locate log status repair
-    extend audit clone export erase reconcile destroy-key ids
-"""
-COMMANDS = {name: f"s3t.cli.{name.replace('-', '_')}" for name in _NAMES.split()}
-"""The library's commands, and their modules. A package that builds on it adds its own (`s3t_server.program`)."""
+_CHOOSE, _RUNS, _ANSWER, _DELETE = "s3t.cli.choose", "s3t.cli.runs", "s3t.cli.answer", "s3t.cli.delete"
+COMMANDS = {
+    **dict.fromkeys(("plan", "sequences", "simulate", "tune"), _CHOOSE),
+    **dict.fromkeys(("init", "train"), _RUNS),
+    **dict.fromkeys(("predict", "generate", "score", "evaluate", "harness"), _ANSWER),
+    **dict.fromkeys(("delete", "locate", "log"), _DELETE),
+    **dict.fromkeys(("status", "repair", "extend", "audit", "clone", "export"), _RUNS),
+    **dict.fromkeys(("erase", "reconcile", "destroy-key"), _DELETE),
+    "ids": _RUNS,
+}
+"""The library's commands, in the order of --help, and their modules. A package that builds on it adds its own."""
 
 
 def app_of(commands: Mapping[str, str] = COMMANDS) -> typer.Typer:
@@ -50,10 +55,10 @@ def app_of(commands: Mapping[str, str] = COMMANDS) -> typer.Typer:
         if hasattr(module, "COMMANDS"):
             group = typer.Typer(help=module.__doc__, epilog=EPILOG, no_args_is_help=True, rich_markup_mode=None)
             for own, command in module.COMMANDS.items():
-                group.command(name=own, epilog=EPILOG)(command)
+                group.command(name=own, epilog=EPILOG)(with_json(command))
             app.add_typer(group, name=name)
         else:
-            app.command(name=name, epilog=EPILOG)(module.command)
+            app.command(name=name, epilog=EPILOG)(with_json(getattr(module, name.replace("-", "_"))))
     return app
 
 

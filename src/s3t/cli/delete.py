@@ -1,68 +1,71 @@
-"""`s3t delete`."""
+"""Commands that delete records, and say what became of them: delete, locate, log, erase, reconcile, destroy-key."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Option
 
 import s3t
-from s3t.cli.display import print_deletion
-from s3t.cli.names import FileOption, names_in
-from s3t.cli.options import JsonOption, MovedOption
-from s3t.cli.outcome import FAILED, failures_reported, show
-from s3t.cli.remote import RunOrServerArgument, UrlOption, folder, server
+from s3t.cli.display import history, moment, places_in_words, print_deletion, print_status, print_unfinished, remedy
+from s3t.cli.options import (
+    DryRunOption,
+    FileOption,
+    MovedOption,
+    RecordOption,
+    RunArgument,
+    RunOrServerArgument,
+    SubjectOption,
+    UrlOption,
+    names_in,
+    opened,
+)
+from s3t.cli.output import FAILED, JsonOption, Output, show
 from s3t.progress import ProgressBar
 from s3t.wording import counted
 
 if TYPE_CHECKING:
     from s3t.results.changes import Deletion
+    from s3t.results.log import Location
 
-RecordOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--record", metavar="ID", help="A record to delete; may be repeated; - reads them from stdin, one a line."
-    ),
-]
-SubjectOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--subject",
-        metavar="ID",
-        help="A person all of whose records to delete; may be repeated; - reads them from stdin, one a line.",
-    ),
-]
-KeyOption = Annotated[
-    str | None,
-    typer.Option(
-        "--key",
-        metavar="KEY",
-        help="Idempotency key, such as a ticket's number: repeated with it, the request is carried out once. With "
-        "other names it is refused. A key under which nothing was deleted stays free.",
-    ),
-]
-StrictOption = Annotated[
-    bool,
-    typer.Option("--strict", help="Delete nothing, and exit with 1, unless the run holds, or has held, every name."),
-]
+STEPS = ("received", "accepted", "effective", "erased")
+WIDTH = 120
+"""Columns that the times of these steps side by side need."""
+WARNING = (
+    "destroying the run's secret cannot be undone: the run goes on answering, but no record can be deleted, located, "
+    "trained on or audited any more. A later request can be honoured only by removing the whole run. If that is what "
+    "you want, add --yes"
+)
 
 
-def command(
+def delete(
     run: RunOrServerArgument = None,
     record: RecordOption = None,
     subject: SubjectOption = None,
     file: FileOption = None,
-    key: KeyOption = None,
-    strict: StrictOption = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be lost, and delete nothing.")] = False,
+    key: Annotated[
+        str | None,
+        Option(
+            metavar="KEY",
+            help="Idempotency key, such as a ticket's number: repeated with it, the request is carried out once. With "
+            "other names it is refused. A key under which nothing was deleted stays free.",
+        ),
+    ] = None,
+    strict: Annotated[
+        bool, Option("--strict", help="Delete nothing, and exit with 1, unless the run holds, or has held, every name.")
+    ] = False,
+    dry_run: DryRunOption = False,
     yes: Annotated[
-        bool, typer.Option("--yes", help="At a terminal: do not ask, even if no shard would answer afterwards.")
+        bool, Option("--yes", help="At a terminal: do not ask, even if no shard would answer afterwards.")
     ] = False,
     moved: MovedOption = False,
     url: UrlOption = None,
     as_json: JsonOption = False,
-) -> None:
+) -> Output:
     """Delete records exactly and at once; what is left goes on serving.
 
     When the command returns, the deletion is durable. Ids that are gone already or unknown are listed and change
@@ -77,32 +80,23 @@ def command(
 
         s3t delete RUN --subject - < names.txt
     """
-    with failures_reported(as_json):
-        records, subjects = names_in(record, subject, file, verb="delete")
-        asked: dict[str, Any] = {"records": records, "subjects": subjects, "key": key, "strict": strict}
-        if (client := server(run, url, local=["--moved"] if moved else [])) is not None:
-            with client:
-                done = client.delete(**asked, dry_run=dry_run)
-            show(done.to_json(), as_json, lambda: print_deletion(done, url))
-            if done.held is not None:
-                raise typer.Exit(FAILED)
-            return
-        path = folder(run)
-        with s3t.Run.open(path, moved=moved) as opened:
-            if not dry_run and not yes and sys.stdin.isatty() and sys.stderr.isatty():
-                _ask(opened.delete(**asked, dry_run=True))
-            done = opened.delete(**asked, dry_run=dry_run, repair=False, progress=ProgressBar())
-            if not as_json:  # before a repair, which may take long
-                show({}, False, lambda: print_deletion(done, path))
-            if done.repair_due and not dry_run:
-                done = _repaired(opened, done, as_json=as_json)
-        if as_json:
-            show(done.to_json(), as_json, lambda: None)
-            for warning in done.warnings:
-                typer.echo(f"s3t: warning: {warning}", err=True)
-        if done.repair_failed is not None:
-            typer.echo(f"s3t: the deletion is done; the repair failed: {done.repair_failed}", err=True)
-            raise typer.Exit(FAILED)
+    records, subjects = names_in(record, subject, file, verb="delete")
+    asked: dict[str, Any] = {"records": records, "subjects": subjects, "key": key, "strict": strict}
+    with opened(run, url, moved=moved) as target:
+        if url is not None:
+            done = target.delete(**asked, dry_run=dry_run)
+            return Output(done, partial(print_deletion, done, url), failed=done.held is not None)
+        if not dry_run and not yes and sys.stdin.isatty() and sys.stderr.isatty():
+            _ask(target.delete(**asked, dry_run=True))
+        done = target.delete(**asked, dry_run=dry_run, repair=False, progress=ProgressBar())
+        render: Callable[[], None] = partial(print_deletion, done, run)
+        if done.repair_due and not dry_run:
+            if not as_json:  # now: a repair may take long
+                show(Output(done, render), as_json=False)
+            done, render = _repaired(target, done, as_json=as_json)
+    for warning in done.warnings if as_json else ():
+        typer.echo(f"s3t: warning: {warning}", err=True)
+    return Output(done, render, failed=done.repair_failed is not None)
 
 
 def _ask(planned: Deletion) -> None:
@@ -116,16 +110,162 @@ def _ask(planned: Deletion) -> None:
         raise typer.Exit(FAILED)
 
 
-def _repaired(run: s3t.Run, done: Deletion, *, as_json: bool) -> Deletion:
-    """The deletion with the repair after it, which the recipe asks for."""
+def _repaired(run: s3t.Run, done: Deletion, *, as_json: bool) -> tuple[Deletion, Callable[[], None]]:
+    """The deletion with the repair after it, which the recipe asks for, and what prints the repair."""
     if as_json:
         typer.echo(f"s3t: {counted(done.deleted, 'record')} deleted, durably; repairing now", err=True)
     try:
         repair = run.repair(progress=ProgressBar())
     except s3t.S3TError as failed:
-        return done.model_copy(update={"repair_failed": str(failed)})
-    if not as_json:
+        typer.echo(f"s3t: the deletion is done; the repair failed: {failed}", err=True)
+        return done.model_copy(update={"repair_failed": str(failed)}), lambda: None
+
+    def render() -> None:
         typer.echo(f"{counted(repair.trained, 'stage')} repaired in {repair.seconds:.1f} s, as deletion.repair says")
         for warning in repair.outage:
             typer.echo(f"warning: {warning}")
-    return done.model_copy(update={"repair": repair, "warnings": repair.outage})
+
+    return done.model_copy(update={"repair": repair, "warnings": repair.outage}), render
+
+
+def locate(
+    run: RunOrServerArgument = None,
+    record: RecordOption = None,
+    subject: SubjectOption = None,
+    file: FileOption = None,
+    url: UrlOption = None,
+) -> Output:
+    """Look up whether records and people are in the run: present and where, deleted and when, or never held.
+
+    For the operator who has to answer "do you still have my data?", before a deletion and after it. Changes nothing.
+    """
+    records, subjects = names_in(record, subject, file, verb="look up")
+    with opened(run, url) as target:
+        locations = target.locate(records=records, subjects=subjects)
+
+    def render() -> None:
+        for location in locations:
+            typer.echo(f"{location.kind} {location.name}: {_in_words(location)}")
+
+    return Output({"located": [location.to_json() for location in locations]}, render)
+
+
+def _in_words(location: Location) -> str:
+    if location.present:
+        return f"present, {counted(location.records, 'row')} in {places_in_words(location.places)}"
+    if location.deleted is None:
+        if location.unreadable:
+            return f"unknown to the ledger; {places_in_words(location.unreadable)} cannot be read"
+        return "unknown: the run has never held it"
+    return f"deleted by generation {location.deleted.generation}: {history([location.deleted])}"
+
+
+def log(run: RunOrServerArgument = None, url: UrlOption = None) -> Output:
+    """Show every deletion: how many records it took, and when it was received, accepted, effective and erased.
+
+    The log holds no names. To find the deletion of a record, give its name to s3t locate.
+    """
+    with opened(run, url) as target:
+        entries = target.log()
+
+    def render() -> None:
+        from rich.console import Console
+        from rich.table import Table
+
+        creation, *deletions = entries
+        since = f"since {moment(creation.received_at)} UTC, when the run was made"
+        table = Table(title=f"{counted(len(deletions), 'deletion')} {since}")
+        for name in ("generation", "records", *(f"{step} (UTC)" for step in STEPS)):
+            table.add_column(name)
+        for entry in deletions:
+            times = (getattr(entry, f"{step}_at") for step in STEPS)
+            table.add_row(str(entry.generation), str(entry.records), *map(moment, times))
+        console = Console()
+        console.width = max(console.width, WIDTH)
+        console.print(table)
+        for entry in deletions:
+            if entry.to_withdraw:
+                typer.echo(f"generation {entry.generation}: {remedy(entry, None, run or url)}")
+
+    return Output({"log": [entry.to_json() for entry in entries]}, render)
+
+
+def erase(
+    run: RunArgument,
+    clones_are_gone: Annotated[
+        bool,
+        Option(
+            "--clones-are-gone",
+            help="Clones that other hosts were making are gone with these hosts. Else a deletion is not erased before "
+            "`s3t erase` has run there.",
+        ),
+    ] = False,
+    moved: MovedOption = False,
+) -> Output:
+    """Erase now what is deleted and still waits in its slice's file (deletion.erase_within), and say what is left.
+
+    Nothing uses such records any more; this takes away their bytes. For cron: run it more often than
+    deletion.erase_within. It does no harm where nothing waits. Exit status 1 if disk or database refuses, or if a
+    slice's file is not the ledger's and may hold deleted records: then run `s3t reconcile`.
+    """
+    with s3t.Run.open(run, moved=moved) as target:
+        status = target.erase(clones_are_gone=clones_are_gone)
+
+    def render() -> None:
+        if not status.unfinished:
+            typer.echo("every deletion is erased; nothing is left")
+        print_unfinished(status, run)
+
+    return Output(status, render)
+
+
+def reconcile(run: RunArgument, moved: MovedOption = False) -> Output:
+    """Delete again what was deleted after a backup was made that is now put back.
+
+    A run that is an older state of itself neither serves nor trains: every command refuses it and names this one. What
+    was deleted later is known from a memory outside of the run's folder (S3T_STATE), from the ledger, or from the
+    slices, whichever is newest. A slice's file that no deletion explains is refused, and nothing is changed. Does no
+    harm to a run that is as it should be. After `s3t destroy-key`, files of slices that are too old are removed.
+    """
+    done = s3t.Run.reconcile(run, moved=moved)
+    with s3t.Run.open(run) as target:
+        status = target.status()
+
+    def render() -> None:
+        mended, lost = counted(len(done.slices), "slice"), counted(done.stages_lost, "stage")
+        if done.rows:
+            typer.echo(f"{counted(done.rows, 'row')} of the ledger mended")
+        typer.echo(f"{counted(done.records, 'record')} deleted again, {mended} brought up to date, {lost} lost")
+        print_status(status, run)
+
+    return Output(done, render)
+
+
+def destroy_key(
+    run: RunArgument,
+    yes: Annotated[bool, Option("--yes", help="Destroy it. Without this option nothing is changed.")] = False,
+    moved: MovedOption = False,
+) -> Output:
+    """Destroy the run's secret, so that hashes of deleted records in ledger and manifests can never be tested.
+
+    The ledger keeps keyed hashes of the ids that were deleted. Without the secret nobody can test a guess against
+    them. Pending erasures are carried out first. The run goes on answering; it cannot delete, locate, train, repair or
+    audit any more. This cannot be undone.
+    """
+    from s3t.store.secret import VARIABLE, secret_of_environment
+
+    if not yes:
+        raise s3t.InputError("the command", WARNING)
+    with s3t.Run.open(run, moved=moved) as target:
+        target.destroy_key()
+
+    def render() -> None:
+        typer.echo("the run's secret is destroyed; the run goes on answering, and does nothing else")
+        typer.echo(
+            "a salt that a recipe file of yours declares, or that lies in a vault or a backup, still opens the hashes: "
+            "remove it there"
+        )
+        if secret_of_environment() is not None:
+            typer.echo(f"{VARIABLE} still holds a secret: if it is this run's, remove it wherever it is kept")
+
+    return Output({"destroyed": True}, render)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -276,17 +275,3 @@ def print_table(title: str, rows: list[dict[str, Any]]) -> None:
         # Text: a label like [b] is not markup.
         table.add_row(*(Text(f"{value:.4f}" if isinstance(value, float) else str(value)) for value in row.values()))
     Console().print(table)
-
-
-@contextmanager
-def working(what: str) -> Iterator[None]:
-    """Show a status line on stderr while the work lasts, on a terminal."""
-    from rich.console import Console
-
-    with Console(stderr=True).status(what):
-        yield
-
-
-def choosing(orders: str, selector: str) -> AbstractContextManager[None]:
-    """`working` while a selector chooses; `survival` draws a bar instead."""
-    return nullcontext() if selector == "survival" else working(f"choosing {orders}")

@@ -1,45 +1,112 @@
-"""Arguments that several commands share."""
+"""Arguments and options that several commands share: name, type, bounds and help of each stand here once."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
+
+import s3t
+from s3t.errors import InputError
 
 if TYPE_CHECKING:
     from s3t.run.placement import WorkerCount
 
-RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder.", show_default=False)]
-JsonOption = Annotated[
-    bool, typer.Option("--json", help="Print one JSON document on stdout instead of tables, and nothing else there.")
+TOKEN = "S3T_TOKEN"  # noqa: S105
+"""Environment variable with a server's token: arguments are seen by all users of a machine."""
+STDIN = "-"
+"""Stands for names on stdin, one a line. Arguments are visible in `ps` and in the shell's history."""
+
+RunArgument = Annotated[Path, Argument(metavar="RUN", help="The run's folder.")]
+RunOrServerArgument = Annotated[Path | None, Argument(metavar="RUN", help="The run's folder; without it, --url.")]
+UrlOption = Annotated[
+    str | None,
+    Option(
+        metavar="URL",
+        help=f"Ask a server (s3t serve) instead of opening RUN, with the token in ${TOKEN}; with /runs/NAME after it, "
+        "for one of its several runs.",
+    ),
 ]
 MovedOption = Annotated[
-    bool, typer.Option("--moved", help="The folder is the run itself, which was moved here, and no copy of it.")
+    bool, Option("--moved", help="The folder is the run itself, which was moved here, and no copy of it.")
 ]
 WorkersOption = Annotated[
     str,
-    typer.Option(
-        "--workers",
+    Option(
         metavar="N",
         help="Processes that share the training, or auto: one a GPU, or as many as the cores have room for, each with "
         "training.threads. Each has the base model, a shard's encoded slices and the optimiser in memory.",
     ),
 ]
+DryRunOption = Annotated[bool, Option("--dry-run", help="Say what it would cost, and change nothing.")]
+RecordOption = Annotated[
+    list[str] | None, Option(metavar="ID", help="A record; may be repeated; - reads them from stdin, one a line.")
+]
+SubjectOption = Annotated[
+    list[str] | None,
+    Option(metavar="ID", help="A person, for all their records; may be repeated; - reads them from stdin, one a line."),
+]
+FileOption = Annotated[
+    Path | None,
+    Option(
+        metavar="FILE",
+        help="A .csv, .jsonl or .parquet with a column `record`, a column `subject`, or both; empty cells are skipped.",
+    ),
+]
 
 
-MOST_SEED = 2**63 - 1
+def opened(run: Path | None, url: str | None, *, moved: bool = False) -> Any:
+    """The `Run` of a folder, or the `Client` of a server: one of them is given."""
+    if (run is None) == (url is None):
+        raise InputError("the command", "give the run's folder or a server's --url, one of them")
+    if run is not None:
+        return s3t.Run.open(run, moved=moved)
+    if moved:
+        raise InputError("the command", "--moved is of a run's folder; leave it out")
+    from s3t.client import Client
 
-
-def seed_problems(seed: int) -> Iterator[str]:
-    """Problems of the seed of a simulation."""
-    if seed < 0:
-        yield f"seed {seed} is negative"
-    if seed > MOST_SEED:
-        yield f"the seed is above 2^63-1, {MOST_SEED}; give a smaller one"
+    return Client(str(url), os.environ.get(TOKEN) or None)
 
 
 def number_of(workers: str) -> WorkerCount:
     """The option's value as `Run.train` takes it, which says what is wrong with it."""
     return int(workers) if workers.isdecimal() and len(workers) < 20 else workers  # type: ignore[return-value]
+
+
+def names_in(
+    record: Sequence[str] | None, subject: Sequence[str] | None, file: Path | None, *, verb: str
+) -> tuple[list[str], list[str]]:
+    """Record ids and subjects, from options and from a file; `verb` says in messages what is done with them."""
+    if not record and not subject and file is None:
+        raise InputError("the command", f"name what to {verb}: --record ID, --subject ID or --file FILE")
+    if record and subject and STDIN in record and STDIN in subject:
+        raise InputError("the command", "--record - and --subject - both read stdin; give one of them in a file")
+    records, subjects = _with_stdin(record or ()), _with_stdin(subject or ())
+    if file is None:
+        return records, subjects
+    from s3t.records.requests import read_requests
+
+    more_records, more_subjects = read_requests(file)
+    return [*records, *more_records], [*subjects, *more_subjects]
+
+
+def _with_stdin(names: Sequence[str]) -> list[str]:
+    """The names, with those of stdin, one a line, in the place of `-`."""
+    if STDIN not in names:
+        return list(names)
+    wrong_byte = None
+    try:
+        text = sys.stdin.buffer.read().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        wrong_byte = error.start
+    if wrong_byte is not None:  # raised here, where no error is handled that quotes what it could not read
+        raise InputError("stdin", f"is not UTF-8 text at byte {wrong_byte}; save it as UTF-8")
+    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    ids = [line for line in lines if line]
+    if not ids:
+        raise InputError("stdin", "holds no names; give one a line")
+    return [*(name for name in names if name != STDIN), *ids]

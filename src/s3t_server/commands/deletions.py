@@ -9,8 +9,8 @@ import typer
 
 import s3t
 from s3t.cli.display import moment
-from s3t.cli.options import JsonOption, RunArgument
-from s3t.cli.outcome import failures_reported, show
+from s3t.cli.options import RunArgument
+from s3t.cli.output import Output
 from s3t.wording import counted
 
 if TYPE_CHECKING:
@@ -24,25 +24,22 @@ IdArgument = Annotated[str, typer.Argument(metavar="ID", help="From s3t deletion
 def held(
     run: RunArgument,
     waiting: Annotated[bool, typer.Option("--waiting", help="Only those that wait for a decision.")] = False,
-    as_json: JsonOption = False,
-) -> None:
+) -> Output:
     """List held requests with their reasons and decisions, the newest first. Names are not shown: none are kept.
 
     A server holds a request that is over its limits of an hour (s3t serve --hold-records, --hold-share). Nothing of it
     is deleted before it is approved.
     """
-    with failures_reported(as_json):
-        with s3t.Run.open(run) as opened:
-            found = opened.approvals.waiting() if waiting else opened.approvals.all()
-        show({"held": [one.to_json() for one in found]}, as_json, lambda: _print(found))
+    with s3t.Run.open(run) as opened:
+        found = opened.approvals.waiting() if waiting else opened.approvals.all()
+    return Output({"held": [one.to_json() for one in found]}, lambda: _print(found))
 
 
-def approve(run: RunArgument, id: IdArgument, as_json: JsonOption = False) -> None:
+def approve(run: RunArgument, id: IdArgument) -> Output:
     """Carry a held request out. When the command returns, its records are durably out of use."""
-    with failures_reported(as_json):
-        with s3t.Run.open(run) as opened:
-            done = opened.approvals.approve(id, by=BY)
-        show(done.to_json(), as_json, lambda: typer.echo(_in_words(done)))
+    with s3t.Run.open(run) as opened:
+        done = opened.approvals.approve(id, by=BY)
+    return Output(done.to_json(), lambda: typer.echo(_in_words(done)))
 
 
 def refuse(
@@ -54,13 +51,11 @@ def refuse(
             "--reason", metavar="TEXT", help="Reason; it is kept, and shown to the caller that asked. Name no person."
         ),
     ],
-    as_json: JsonOption = False,
-) -> None:
+) -> Output:
     """Refuse a held request: nothing of it is deleted, and its names are forgotten."""
-    with failures_reported(as_json):
-        with s3t.Run.open(run) as opened:
-            refused = opened.approvals.refuse(id, by=BY, reason=reason)
-        show(refused.to_json(), as_json, lambda: typer.echo(_in_words(refused)))
+    with s3t.Run.open(run) as opened:
+        refused = opened.approvals.refuse(id, by=BY, reason=reason)
+    return Output(refused.to_json(), lambda: typer.echo(_in_words(refused)))
 
 
 COMMANDS = {"held": held, "approve": approve, "refuse": refuse}

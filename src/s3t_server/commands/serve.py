@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import s3t
-from s3t.cli.options import JsonOption
-from s3t.cli.outcome import failures_reported, show
+from s3t.cli.output import Output
 from s3t.errors import InputError
 from s3t.extras import how_to_install
 from s3t.wording import problem_lines
@@ -54,7 +53,7 @@ EngineAdaptersOption = Annotated[
 ]
 
 
-def command(
+def serve(
     runs: RunsArgument,
     host: Annotated[
         str, typer.Option("--host", metavar="ADDRESS", help="Address to listen at; by default this machine alone.")
@@ -80,39 +79,37 @@ def command(
     ] = 2.0,
     engine: EngineOption = None,
     engine_adapters: EngineAdaptersOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Output:
     """Answer over HTTP, and delete people while it answers; no answer uses a deleted record.
 
     Every route but health needs a token of the run, made with s3t token create. /v1/openapi.json describes them, and /
     is a page to operate the run from.
     Repairs run in processes of their own; repaired stages answer from the next request on. Stop it with Ctrl-C.
     """
-    with failures_reported(as_json):
-        settings = _settings(
-            runs=tuple(runs),
-            host=host,
-            port=port,
-            workers=workers,
-            open_scopes=tuple(open_scope or ()),
-            repair=repair,
-            repair_hours_a_day=hours_a_day,
-            hold_records=None if no_hold else hold_records,
-            hold_share=None if no_hold else hold_share,
-            exact=exact,
-            wait=wait_ms / 1000,
-            engine=engine,
-            engine_adapters=engine_adapters,
-        )
-        from s3t_server.server import serve
-        from s3t_server.tokens import Access
+    settings = _settings(
+        runs=tuple(runs),
+        host=host,
+        port=port,
+        workers=workers,
+        open_scopes=tuple(open_scope or ()),
+        repair=repair,
+        repair_hours_a_day=hours_a_day,
+        hold_records=None if no_hold else hold_records,
+        hold_share=None if no_hold else hold_share,
+        exact=exact,
+        wait=wait_ms / 1000,
+        engine=engine,
+        engine_adapters=engine_adapters,
+    )
+    from s3t_server.server import serve as answer
+    from s3t_server.tokens import Access
 
-        for run in runs:
-            with s3t.Run.open(run) as opened:
-                if not Access(opened).all() and not open_scope:
-                    typer.echo(f"{run} has no token yet: s3t token create {run} NAME --scope predict", err=True)
-        serve(settings)
-        show({"stopped": True}, as_json, lambda: typer.echo("stopped"))
+    for run in runs:
+        with s3t.Run.open(run) as opened:
+            if not Access(opened).all() and not open_scope:
+                typer.echo(f"{run} has no token yet: s3t token create {run} NAME --scope predict", err=True)
+    answer(settings)
+    return Output({"stopped": True}, lambda: typer.echo("stopped"))
 
 
 def _settings(**values: object) -> Settings:

@@ -9,8 +9,8 @@ import typer
 
 import s3t
 from s3t.cli.display import moment, print_table
-from s3t.cli.options import JsonOption, RunArgument
-from s3t.cli.outcome import failures_reported, show
+from s3t.cli.options import RunArgument
+from s3t.cli.output import Output
 
 if TYPE_CHECKING:
     from s3t.ledger import Token
@@ -37,43 +37,39 @@ def create(
         int | None,
         typer.Option("--per-minute", metavar="N", help="Requests in a minute, at each server process; without, any."),
     ] = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Output:
     """Make a token and print it. It cannot be shown again: the run keeps its hash alone.
 
     A program sends it as `Authorization: Bearer TOKEN`. Replicas that share the run's ledger know it at once.
     """
-    with failures_reported(as_json):
-        from s3t_server.tokens import Access
+    from s3t_server.tokens import Access
 
-        with s3t.Run.open(run) as opened:
-            made, secret = Access(opened).create(name, scopes=scope or (), days=days, per_minute=per_minute)
+    with s3t.Run.open(run) as opened:
+        made, secret = Access(opened).create(name, scopes=scope or (), days=days, per_minute=per_minute)
 
-        def render() -> None:
-            typer.echo(secret)
-            typer.echo(f"{_in_words(made)}; keep it now, it is not shown again", err=True)
+    def render() -> None:
+        typer.echo(secret)
+        typer.echo(f"{_in_words(made)}; keep it now, it is not shown again", err=True)
 
-        show({"token": secret, **made.to_json()}, as_json, render)
+    return Output({"token": secret, **made.to_json()}, render)
 
 
-def list_(run: RunArgument, as_json: JsonOption = False) -> None:
+def list_(run: RunArgument) -> Output:
     """List tokens with their scopes and times, and not the tokens themselves."""
-    with failures_reported(as_json):
-        from s3t_server.tokens import Access
+    from s3t_server.tokens import Access
 
-        with s3t.Run.open(run) as opened:
-            tokens = Access(opened).all()
-        show({"tokens": [token.to_json() for token in tokens]}, as_json, lambda: _print(tokens))
+    with s3t.Run.open(run) as opened:
+        tokens = Access(opened).all()
+    return Output({"tokens": [token.to_json() for token in tokens]}, lambda: _print(tokens))
 
 
-def revoke(run: RunArgument, name: NameArgument, as_json: JsonOption = False) -> None:
+def revoke(run: RunArgument, name: NameArgument) -> Output:
     """Accept a token no more, from the next request on, at every replica."""
-    with failures_reported(as_json):
-        from s3t_server.tokens import Access
+    from s3t_server.tokens import Access
 
-        with s3t.Run.open(run) as opened:
-            revoked = Access(opened).revoke(name)
-        show(revoked.to_json(), as_json, lambda: typer.echo(_in_words(revoked)))
+    with s3t.Run.open(run) as opened:
+        revoked = Access(opened).revoke(name)
+    return Output(revoked.to_json(), lambda: typer.echo(_in_words(revoked)))
 
 
 COMMANDS = {"create": create, "list": list_, "revoke": revoke}

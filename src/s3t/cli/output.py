@@ -2,27 +2,72 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from functools import wraps
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from s3t.errors import InputError, S3TError, StorageError, UnknownNamesError
 from s3t.program import StdoutError
 
+if TYPE_CHECKING:
+    from s3t.results.base import Result
+
 WRONG_INPUT, FAILED = 2, 1
 
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document on stdout instead of tables, and nothing else there.")
+]
 
-def show(document: dict[str, Any], as_json: bool, render: Callable[[], None]) -> None:
-    """Print the document as JSON, or call `render`."""
+
+class Output(NamedTuple):
+    """What a command prints."""
+
+    result: Result | Mapping[str, Any]
+    """For --json."""
+    render: Callable[[], None]
+    """Prints it for people."""
+    failed: bool = False
+    """The exit status is 1."""
+
+
+def with_json(command: Callable[..., Output | None]) -> Callable[..., None]:
+    """A command that prints its output, as one document with --json, and reports what fails. See `failures_reported`.
+
+    A command that does something else with --json has the option itself.
+    """
+    signature = inspect.signature(command, eval_str=True)
+    json_option = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=JsonOption)
+    is_own = json_option.name in signature.parameters
+
+    @wraps(command)
+    def run(*, as_json: bool, **given: Any) -> None:
+        with failures_reported(as_json):
+            output = command(**given, as_json=as_json) if is_own else command(**given)
+            if output is not None:
+                show(output, as_json=as_json)
+                if output.failed:
+                    raise typer.Exit(FAILED)
+
+    if not is_own:
+        signature = signature.replace(parameters=[*signature.parameters.values(), json_option])
+    run.__signature__ = signature  # type: ignore[attr-defined]
+    return run
+
+
+def show(output: Output, *, as_json: bool) -> None:
+    """Print a result as JSON, or for people."""
     try:
         if as_json:
-            _print_json(document)
+            result = output.result
+            _print_json(result if isinstance(result, Mapping) else result.to_json())
         else:
-            render()
+            output.render()
     except BrokenPipeError:  # a reader that has enough, such as head; the command is done
         pass
     except StdoutError as error:
@@ -79,7 +124,7 @@ def _report(error: Exception, content: dict[str, Any], as_json: bool) -> None:
         _print_json({"error": {"kind": type(error).__name__, **content, **change}})
 
 
-def _print_json(document: dict[str, Any]) -> None:
+def _print_json(document: Mapping[str, Any]) -> None:
     text = json.dumps(document, ensure_ascii=False, allow_nan=False)
     try:
         text.encode(sys.stdout.encoding)

@@ -1,0 +1,376 @@
+"""Commands that ask a run, or measure it: predict, generate, score, evaluate, harness."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+
+import typer
+from typer import Option
+
+import s3t
+from s3t.cli.display import print_table
+from s3t.cli.options import RunArgument, RunOrServerArgument, UrlOption, opened
+from s3t.cli.output import JsonOption, Output
+from s3t.disk import is_folder
+from s3t.errors import InputError
+from s3t.extras import how_to_install
+from s3t.progress import ProgressBar
+from s3t.wording import counted
+
+if TYPE_CHECKING:
+    from s3t.run.answers import Predictions
+
+STDIN = Path("-")
+_AT_ONCE = 64
+"""Inputs that are sent to a server at once, with --jsonl."""
+
+
+def predict(
+    run: RunOrServerArgument = None,
+    data: Annotated[
+        Path | None,
+        Option("--input", metavar="FILE", help="Inputs: .csv, .jsonl or .parquet; - reads JSON lines from stdin."),
+    ] = None,
+    text: Annotated[
+        list[str] | None, Option(metavar="TEXT", help="A text to answer; repeatable, instead of FILE.")
+    ] = None,
+    pair: Annotated[
+        list[str] | None,
+        Option(metavar="TEXT", help="The second text of a pair; as many as --text, in their order."),
+    ] = None,
+    form: Annotated[
+        str | None,
+        Option(
+            "--format",
+            metavar="NAME",
+            help="Format of FILE, whatever its name: csv, jsonl or parquet; of stdin: csv or jsonl.",
+        ),
+    ] = None,
+    top: Annotated[int | None, Option(metavar="K", help="Show the K likeliest labels, the likeliest first.")] = None,
+    jsonl: Annotated[
+        bool, Option("--jsonl", help="Print one JSON object an input on stdout, window by window, as FILE is read.")
+    ] = False,
+    output: Annotated[
+        Path | None,
+        Option(
+            metavar="FILE",
+            help="Write the answers to a .csv, .jsonl or .parquet file, replacing it. A label's probability is a "
+            "column `probability:LABEL`; in CSV a list is written as JSON.",
+        ),
+    ] = None,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> Output | None:
+    """Answer with the ensemble: a label, every label's probability, and the generation that answered.
+
+    Without --output the answers go to stdout. An input without an id is named by its row: the line of a CSV or JSON
+    lines file (a CSV file's header is line 1), the row of a Parquet file, the number of a --text (from 0).
+
+    For programs: s3t predict RUN --input - --jsonl < inputs.jsonl
+    """
+    from s3t.prediction.writing import check_output, write_predictions
+
+    texts, pairs = text or (), pair or ()
+    _refuse_if(
+        ((data is None) == (not texts), "give the inputs as --input FILE, as --input - or as --text TEXT, one of them"),
+        (
+            pairs and len(pairs) != len(texts),
+            f"there are {len(pairs)} --pair for {len(texts)} --text; give one for each",
+        ),
+        (form is not None and data is None, "--format is of --input; leave it out"),
+        (top is not None and top < 1, f"--top {top}: give at least 1"),
+        (jsonl and (as_json or output is not None), "--jsonl prints lines; leave out --json and --output"),
+    )
+    if output is not None:
+        check_output(output)
+    typed = list(zip(texts, pairs, strict=True)) if pairs else texts
+    ask = _ask_run if url is None else _ask_server
+    with opened(run, url) as target, closing(ask(target, data, form, typed, top=top, whole=not jsonl)) as documents:
+        if jsonl:
+            for window in documents:
+                _print_lines(window["predictions"])
+            return None
+        document = next(documents, None)
+    if document is None:
+        where = "standard input" if data == STDIN else str(data)
+        raise InputError(where, "holds no inputs; give at least one")
+    rows = document["predictions"]
+    if output is not None:
+        write_predictions(output, rows)
+        del document["predictions"]
+        document |= {"output": str(output), "count": len(rows)}
+
+    def render() -> None:
+        if output is not None:
+            typer.echo(f"{counted(len(rows), 'answer')} of generation {document['generation']} written to {output}")
+        else:
+            print_table(f"generation {document['generation']}", [_shown(row, top) for row in rows])
+
+    return Output(document, render)
+
+
+def _refuse_if(*checks: tuple[object, str]) -> None:
+    """Problems of options that do not go together, all at once."""
+    if problems := [problem for is_wrong, problem in checks if is_wrong]:
+        raise InputError("the command", problems)
+
+
+def _source(data: Path) -> Path | BinaryIO:
+    return sys.stdin.buffer if data == STDIN else data
+
+
+def _format(data: Path, form: str | None) -> str | None:
+    """Format of the source; None: as the file's suffix says."""
+    return form or ("jsonl" if data == STDIN else None)
+
+
+def _ask_run(
+    run: s3t.Run, data: Path | None, form: str | None, typed: Sequence[Any], *, top: int | None, whole: bool
+) -> Generator[dict[str, Any], None, None]:
+    """Documents of a run's answers to windows of inputs; of all of them, with `whole`, by one generation."""
+    from s3t.run.reporting import outage_of
+
+    for warning in outage_of(run.parts, run.inventory()):
+        typer.echo(f"s3t: warning: {warning}", err=True)
+    answers: Iterable[Predictions]
+    if data is None:
+        answers = [run.predict(typed)]
+    elif whole and data != STDIN and form is None:
+        answers = [run.predict(data, progress=ProgressBar())]
+    else:
+        answers = run.predict_windows(_source(data), form=_format(data, form), whole=whole)
+    for window in answers:
+        yield window.to_json(top=top)
+
+
+def _ask_server(
+    client: s3t.Client, data: Path | None, form: str | None, typed: Sequence[Any], *, top: int | None, whole: bool
+) -> Generator[dict[str, Any], None, None]:
+    """Documents of a server's answers. It gets the rows of a file as they are, for it knows the recipe."""
+    windows: Iterable[tuple[Sequence[Any], Sequence[int]]] = [(typed, range(len(typed)))]
+    if data is not None:
+        from s3t.records.reading import WHOLE, format_of, read_rows
+
+        source = _source(data)
+        windows = read_rows(source, format_of(source, _format(data, form)), size=WHOLE if whole else _AT_ONCE)
+    for rows, places in windows:
+        found = client.predict(list(rows), top=top)
+        for row in found["predictions"]:
+            if "row" in row:
+                row["row"] = places[row["row"]]
+            row["generation"] = found["generation"]
+        yield found
+
+
+def _print_lines(rows: list[dict[str, Any]]) -> None:
+    sys.stdout.write("".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows))
+    sys.stdout.flush()  # a program that reads along has its answers before the next window is computed
+
+
+def _shown(row: dict[str, Any], top: int | None) -> dict[str, Any]:
+    """An answer as a row of a table: with the label's probability, or with the K likeliest labels and theirs."""
+    likely, generation = row.pop("probabilities", None), row.pop("generation")
+    if not isinstance(likely, dict):  # none, or one mapping a word: too much for a table
+        return row | {"generation": generation}
+    if top is not None:
+        return row | {f"likeliest {top}": ", ".join(f"{name} {value:.4f}" for name, value in likely.items())}
+    # Of several labels, each has its own probability.
+    return row | ({"probability": likely[row["label"]]} if "label" in row else {}) | {"generation": generation}
+
+
+def generate(
+    run: RunArgument,
+    data: Annotated[
+        Path | None,
+        Option("--input", metavar="FILE", help="Prompts, with the recipe's columns: .csv, .jsonl or .parquet."),
+    ] = None,
+    prompt: Annotated[
+        list[str] | None,
+        Option(metavar="TEXT", help="A prompt; repeatable, instead of FILE. For a chat, a question."),
+    ] = None,
+    max_new_tokens: Annotated[int, Option(metavar="N", help="Tokens of a text at most.")] = 128,
+    temperature: Annotated[
+        float, Option(metavar="T", help="0: the likeliest token each time; above: draws, the wilder the larger.")
+    ] = 0.0,
+    top_p: Annotated[
+        float, Option(metavar="P", help="Draw among the likeliest tokens with this probability together.")
+    ] = 1.0,
+    stop: Annotated[list[str] | None, Option(metavar="TEXT", help="End a text where it has this; repeatable.")] = None,
+    seed: Annotated[int | None, Option(metavar="N", help="Seed of the draws; without, another one each time.")] = None,
+    n: Annotated[int, Option("--n", metavar="N", help="Texts after each prompt.")] = 1,
+    stream: Annotated[bool, Option("--stream", help="Print one prompt's text as it is written.")] = False,
+    as_json: JsonOption = False,
+) -> Output | None:
+    """Write texts after prompts, by the mean of all shards' next-token probabilities.
+
+    Prompts are filled into the recipe's template, if it has one, and chats into the base model's.
+    """
+    _refuse_if(
+        ((data is None) == (not prompt), "give the prompts as --input FILE or as --prompt TEXT, one of them"),
+        (
+            stream and (data is not None or len(prompt or ()) > 1 or n > 1),
+            "--stream is of one text after one --prompt; leave it out, or ask for one",
+        ),
+        (stream and as_json, "--stream prints text; leave out --json"),
+    )
+    settings: dict[str, Any] = {
+        "max_new_tokens": max_new_tokens,
+        "temperature": temperature,
+        "top_p": top_p,
+        "stop": stop or (),
+        "seed": seed,
+    }
+    with s3t.Run.open(run) as target:
+        asked: Any = data
+        if prompt:
+            chat = target.recipe.columns.messages is not None
+            asked = [[{"role": "user", "content": text}] if chat else text for text in prompt]
+        if stream:
+            for part in target.stream(asked[0], **settings):
+                sys.stdout.write(part)
+                sys.stdout.flush()
+            sys.stdout.write("\n")
+            return None
+        result = target.generate(asked, n=n, progress=ProgressBar(), **settings)
+
+    def render() -> None:
+        print_table("texts", result.rows())
+        typer.echo(f"{counted(len(result), 'text')} (generation {result.generation})")
+
+    return Output(result.to_json(), render)
+
+
+def score(
+    run: RunArgument,
+    data: Annotated[
+        Path, Option("--input", metavar="FILE", help="Records as the run was trained on: .csv, .jsonl or .parquet.")
+    ],
+) -> Output:
+    """Tell how likely a language model finds texts: log-likelihood and perplexity of what it learns of each record.
+
+    Tokens of prompts count where the recipe learns them (language.loss: all).
+    """
+    with s3t.Run.open(run) as target:
+        result = target.score(data, progress=ProgressBar())
+
+    def render() -> None:
+        print_table("scores", result.rows())
+        shown = "undefined" if result.perplexity is None else f"{result.perplexity:.4f}"
+        records = counted(len(result.log_probabilities), "record")
+        typer.echo(f"perplexity {shown} on {records} (generation {result.generation})")
+
+    return Output(result.to_json(), render)
+
+
+def evaluate(
+    run: RunArgument,
+    data: Annotated[Path, Option(metavar="FILE", help="Labelled data: .csv, .jsonl or .parquet.")],
+    depths: Annotated[bool, Option(help="Also measure the ensemble cut to each depth: one pass a live block.")] = True,
+    write: Annotated[
+        int,
+        Option(
+            metavar="N",
+            min=0,
+            help="Language models: also write after the first N prompts, and compare with the completions: exact match "
+            "and ROUGE-L. Needs the extra texts.",
+        ),
+    ] = 0,
+    report: Annotated[bool, Option("--report", help="Also precision, recall, F1 and support of every label.")] = False,
+    confusion: Annotated[
+        Path | None,
+        Option(
+            metavar="FILE",
+            help="Draw which labels are taken for which, into a .png, .svg or .pdf file: a row a label, a column an "
+            "answer. Needs the extra plots.",
+        ),
+    ] = None,
+) -> Output:
+    """Measure the ensemble on labelled data, as a whole, per shard and per depth.
+
+    Classification: accuracy, F1 and Matthews correlation. Several labels: micro and macro F1, and the share of records
+    that are right in all. Words with tags: F1, precision and recall of entities, accuracy of words. Regression: Pearson
+    correlation and root mean squared error. Language models: perplexity, and mean loss a token.
+    """
+    from s3t.drawing import check_picture, draw_confusion
+
+    if confusion is not None:
+        check_picture(confusion)
+    with s3t.Run.open(run) as target:
+        task = target.recipe.task
+        if (report or confusion is not None) and not target.labels:
+            raise InputError("the command", f"{task} has no labels; leave out --report and --confusion")
+        if confusion is not None and not task.target.one_label:
+            raise InputError("the command", f"in {task} no label stands for another; leave out --confusion")
+        result = target.evaluate(data, per_depth=depths, write=write, progress=ProgressBar())
+    if confusion is not None and result.confusion is not None:
+        title = f"{counted(result.n, 'record')}, accuracy {result.accuracy:.3f}, generation {result.generation}"
+        draw_confusion(result.confusion, result.classes, confusion, title=title)
+
+    def render() -> None:
+        measures = ", ".join(
+            f"{name} {'undefined' if value is None else f'{value:.4f}'}" for name, value in result.metrics.items()
+        )
+        typer.echo(f"{measures} on {counted(result.n, 'record')} (generation {result.generation})")
+        if report:
+            print_table("each label", [*result.per_class, *result.means])
+        print_table("each shard alone", list(result.per_shard))
+        print_table("the ensemble cut to a depth", list(result.per_depth))
+        if confusion is not None:
+            typer.echo(f"drawn: {confusion}")
+
+    return Output(result.to_json(report=report or confusion is not None), render)
+
+
+def harness(
+    run: RunArgument,
+    task: Annotated[list[str] | None, Option(metavar="NAME", help="A task of the harness; repeatable.")] = None,
+    paper: Annotated[bool, Option("--paper", help="The eight tasks by which the paper judges Llama.")] = False,
+    include: Annotated[
+        Path | None, Option(metavar="FOLDER", help="Folder with tasks of your own, as YAML files.")
+    ] = None,
+    shots: Annotated[int | None, Option(metavar="N", min=0, help="Examples before each question.")] = None,
+    limit: Annotated[int | None, Option(metavar="N", min=1, help="The first N questions of each task alone.")] = None,
+    chat: Annotated[bool, Option("--chat", help="Ask in the base model's chat template.")] = False,
+) -> Output:
+    """Judge a language model by the lm-evaluation-harness (extra `harness`). Its tasks are downloaded from the hub."""
+    installed = importlib.util.find_spec("lm_eval") is not None
+    install = how_to_install("harness")
+    _refuse_if(
+        (not task and not paper, "names no task; give --task NAME or --paper"),
+        ((task or paper) and not installed, f"needs the lm-evaluation-harness; install it with: {install}"),
+        (
+            include is not None and not is_folder(include),
+            f"--include {include} is no folder; name one that holds YAML files",
+        ),
+    )
+    from lm_eval.tasks import TaskManager
+
+    from s3t.harness import PAPER, S3TModel
+
+    tasks = [*(task or ()), *(PAPER if paper else ())]
+    own = None if include is None else str(include)
+    manager = TaskManager(include_path=own, include_defaults=False)
+    if any(not manager.match_tasks([name]) for name in tasks):  # to list the harness's own takes half a minute
+        manager = TaskManager(include_path=own)
+    _refuse_if(*((not manager.match_tasks([name]), f"--task {name}: the harness has no such task") for name in tasks))
+    with s3t.Run.open(run) as target:
+        generation, measured = S3TModel(target).evaluated(
+            tasks=tasks,
+            task_manager=manager,
+            num_fewshot=shots,
+            limit=limit,
+            apply_chat_template=chat,
+            bootstrap_iters=0,
+        )
+    rows = []
+    for name, measures in measured["results"].items():
+        floats = {key.removesuffix(",none"): value for key, value in measures.items() if isinstance(value, float)}
+        # Without standard errors, for which nothing was drawn.
+        rows.append({"task": name} | {key: value for key, value in floats.items() if "_stderr" not in key})
+    return Output({"generation": generation, "results": rows}, lambda: print_table("harness", rows))

@@ -1,0 +1,701 @@
+"""Commands that choose what a run shall be, before it is trained: plan, sequences, simulate, tune."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer import Argument, Option
+
+from s3t.cli.display import print_table
+from s3t.cli.output import Output
+from s3t.errors import DataError, InputError, SettingError
+from s3t.progress import ProgressBar
+from s3t.wording import counted, numbers
+
+if TYPE_CHECKING:
+    from s3t.core import AsNeeded
+    from s3t.orders import Setting
+    from s3t.planning.plan import Plan, System
+    from s3t.planning.simulation import Falls, Life, Measured, Simulation
+    from s3t.recipe import Recipe
+    from s3t.tuning import Tuning
+
+# What `s3t.orders` has as defaults; importing it here would slow down every --help.
+SELECTOR, DELETIONS, HORIZON = "survival", 8, "1,2,4,8"
+MOST_NUMBERS = 20_000_000
+"""Largest count of numbers in all orders together."""
+MOST_SHARDS = 100_000
+MOST_DELETIONS = 10_000
+"""Largest number of deletions after which a score or a depth is computed; as in a recipe."""
+MOST_SEED = 2**63 - 1
+OVER, MOST_OVER = 1000, 100_000
+MOST_SECONDS = 10**9
+MOST_BYTES = 2 * 10**9
+AFTER = (1, 2, 4, 8, 16)
+"""Deletions in the shard after which the expected depth is shown."""
+SHOWN_ORDERS, SHOWN_SLICES = 20, 32
+SHOWN_TRIALS = 20
+"""Trials in the table of `tune`."""
+MOST_TRIALS, MOST_STEPS = 100_000, 5_000_000_000
+"""Simulated histories of `sequences`, and how many times the prefix of an order is looked at in them all."""
+OF_ORDERS = "--repair-below, --repair-every, --vary-by-shard and --selector"
+NO_REPAIRS = "is of systems that are repaired; give --repair-below, --repair-every or --depth, too"
+
+Count = int | None
+Number = float | None
+SlicesOption = Annotated[int, Option(metavar="L", help="Slices in a shard.")]
+PriorOption = Annotated[
+    str | None,
+    Option(
+        metavar="P0,P1,...",
+        help="L probabilities that a deletion in a shard falls on each slice; without, all slices are alike.",
+    ),
+]
+SelectorOption = Annotated[str, Option(metavar="NAME", help="Selector of the orders; names in docs/recipe.md.")]
+DeletionsOption = Annotated[int, Option(metavar="T", help="The t of the paper's score, which bms maximises.")]
+SeedOption = Annotated[int, Option(metavar="S", help="Seed of random draws; the same seed, the same result.")]
+PlotOption = Annotated[
+    Path | None, Option(metavar="FILE", help="Draw it, into a .png, .svg or .pdf file. Needs the extra plots.")
+]
+StageSecondsOption = Annotated[
+    str | None, Option(metavar="S1,S2,...", help="Measured seconds of a stage of each depth, 1 to L.")
+]
+
+
+def plan(
+    deletions_per_month: Annotated[float, Option(metavar="N", help="Requests, each for a record or a person.")],
+    months: Annotated[float, Option(metavar="N", help="Months to plan for.")] = 12,
+    budget: Annotated[Number, Option(metavar="X", help="Most full trainings, with those of repairs.")] = None,
+    hours_a_day: Annotated[Number, Option(metavar="H", help="Most hours of repairs a day, if times are known.")] = None,
+    share: Annotated[
+        Number, Option(metavar="S", help="Least share of all records that a shard has learnt from.")
+    ] = None,
+    mean_depth: Annotated[Number, Option(metavar="X", help="Service: slices after repairs, at least.")] = None,
+    depth_after_deletion: Annotated[
+        int,
+        Option(metavar="K", help="Service: slices right after any one deletion, at least. 1: no shard is ever dead."),
+    ] = 0,
+    shards: Annotated[Count, Option(metavar="M", help="Shards. A service's are the recipe's if absent.")] = None,
+    slices: Annotated[Count, Option(metavar="L", help="Slices a shard, alike.")] = None,
+    stage_seconds: StageSecondsOption = None,
+    training_hours: Annotated[Number, Option(metavar="H", help="Hours of one full training, if known.")] = None,
+    recipe: Annotated[Path | None, Option(metavar="YAML", help="Recipe; its base model gives the layers.")] = None,
+    layers: Annotated[Count, Option(metavar="N", help="Layers of the model; 12 if not known.")] = None,
+    layers_per_slice: Annotated[
+        Count, Option(metavar="K", help="Layers a slice; as many as have room if absent.")
+    ] = None,
+    max_shards: Annotated[int, Option(metavar="M", help="Shards at most, up to 100.")] = 20,
+    max_slices: Annotated[int, Option(metavar="L", help="Slices at most, up to 32: no more than layers.")] = 12,
+    max_sequences: Annotated[int, Option(metavar="B", help="Sequences a shard at most, up to 32.")] = 12,
+    seed: SeedOption = 0,
+) -> Output:
+    """Propose a system for the deletions that are expected, and its recipe lines.
+
+    With fixed sequences: of the systems within the budget the one that falls below the acceptable depth least often.
+    For a level of service: the cheapest chains that are repaired as needed.
+
+        s3t plan --deletions-per-month 20 --months 12 --share 0.1 --budget 60 --layers 6
+
+        s3t plan --deletions-per-month 20 --shards 5 --slices 6 --mean-depth 4 --depth-after-deletion 1
+    """
+    asked: dict[str, Any] = dict(locals())
+    from s3t.planning.plan import Demand
+    from s3t.planning.plan import plan as planned
+
+    problems = list(_seed_problems(asked.pop("seed")))
+    base = None if recipe is None else _of_recipe(recipe, asked)
+    asked = {name: value for name, value in asked.items() if value is not None and name != "recipe"}
+    with noted(problems):
+        if stage_seconds is not None:
+            asked["stage_seconds"] = tuple(numbers_in(stage_seconds, where="--stage-seconds"))
+        demand = Demand(**asked)
+    if problems:
+        raise InputError("the command", problems)
+    with working("simulating systems"):
+        found = planned(demand, seed=seed)
+    if base is not None:
+        found = found.model_copy(update={"recipe": _merged(base, found.recipe)})
+    known = "the model" if "layers" in asked else "assumed, for neither --layers nor --recipe is given"
+    return Output(found.model_dump(mode="json"), lambda: _print_plan(found, known, base))
+
+
+def _of_recipe(path: Path, asked: dict[str, Any]) -> Recipe:
+    """The recipe; it fills in what the options leave out of the model and, for a level of service, of the system."""
+    from s3t.models.source import layer_count, model_folder
+    from s3t.recipe import load_recipe
+
+    recipe = load_recipe(path)
+    if recipe.method.one_order:
+        raise InputError(str(path), f"method: {recipe.method} has one order a shard; only s3t is planned for")
+    if asked["layers"] is None:
+        asked["layers"] = layer_count(model_folder(recipe.base_model, revision=recipe.revision))
+    if asked["layers_per_slice"] is None and "layers_per_slice" in recipe.adapter.model_fields_set:
+        asked["layers_per_slice"] = recipe.adapter.layers_per_slice
+    if asked["mean_depth"] is not None or asked["depth_after_deletion"]:
+        for name in ("shards", "slices"):
+            asked[name] = getattr(recipe.partition, name) if asked[name] is None else asked[name]
+    return recipe
+
+
+def _merged(recipe: Recipe, fields: Any) -> dict[str, Any]:
+    """Proposed fields; of the recipe's `adapter` and `deletion` what the plan does not decide is kept."""
+    kept = recipe.model_dump(mode="json", by_alias=True, exclude_unset=True, include={"adapter", "deletion"})
+    return {name: kept.get(name, {}) | value for name, value in fields.items()}
+
+
+def _print_plan(found: Plan, known: str, base: Recipe | None) -> None:
+    from s3t.recipe.loading import to_yaml
+
+    demand, best = found.demand, found.proposal
+    typer.echo(
+        f"{counted(found.deletions, 'deletion')} in {demand.months:g} months. Training anew after each would cost "
+        f"{1 + found.deletions} full trainings."
+    )
+    each = "as many as there is room for" if demand.layers_per_slice is None else str(demand.layers_per_slice)
+    typer.echo(f"{known}: {demand.layers} layers; layers a slice: {each}")
+    if best is None:
+        cost, hours = found.cheapest.cost, found.cheapest.hours_a_day
+        each = f"{cost:.3g} full trainings" + ("" if hours is None else f", {hours:.3g} hours of repairs a day")
+        typer.echo(f"no system stays within the limits; the cheapest costs {each}. Raise the limits, or ask for less")
+    else:
+        typer.echo(
+            f"proposed: {_described(best)}. In the recipe, in place of its lines of these names, and of sequences:"
+        )
+        for name, value in found.recipe.items():
+            typer.echo(f"  {name}: {to_yaml(value, default_flow_style=True, width=float('inf')).strip()}")
+        if base is not None and (names := _left_out(base)):
+            typer.echo(f"not planned for, and not in these lines: the recipe's {', '.join(names)}")
+        typer.echo(_waiting(best, found))
+    shown = [
+        system
+        for system in found.frontier
+        if best is None or system.repair != best.repair or system.shards != best.shards
+    ]
+    rows = sorted([*shown, *([] if best is None else [best])], key=lambda system: system.cost)
+    print_table("systems by cost", [_system_row(system) for system in rows])
+    typer.echo(
+        "m shards, L slices, B sequences a shard. Depth: slices that serve after repairs, at least; least: right\n"
+        "after any one deletion; share: of all records, what a shard's model has learnt from in the mean. Costs are\n"
+        "in full trainings, all records once through all blocks."
+    )
+    if found.bound is not None:
+        typer.echo(f"repairs of any policy of the proposal's mean depth cost at least {found.bound:.4g}")
+
+
+def _described(best: System) -> str:
+    size = f"{counted(best.shards, 'shard')}, {counted(best.slices, 'slice')}"
+    if best.budget is not None:
+        return (
+            f"{size}, {best.budget} sequences a shard; repair a shard with fewer than {best.depth} of its slices left"
+        )
+    spare = f"a spare of {best.repair['spare_depth']}" if best.repair["spares"] else "no spare"
+    return f"{size}; repair as needed, with a main chain of {counted(best.depth, 'slice')} and {spare}"
+
+
+def _waiting(best: System, found: Plan) -> str:
+    """Answers of shards that wait for repair, how often, and for how long."""
+    answers = f"answers with {best.depth_after_deletion} slices or more"
+    if best.depth_after_deletion == 0:
+        answers = "may not answer" + ("" if best.shards > 1 else ", nor does the system, which has no other")
+    each = f"{best.cost_of_a_repair:.2g} full trainings"
+    if best.hours_a_day is not None:
+        each += f"; {best.hours_a_day:.3g} hours a day in all"
+    often = f"expected {best.repairs:.1f} times in {found.demand.months:g} months"
+    return f"Until it is repaired, a shard {answers}; {often}, each for the time of {each}."
+
+
+def _left_out(recipe: Recipe) -> list[str]:
+    """Given fields that the recipe lines leave out: a plan assumes that all slices are alike."""
+    fields = {
+        "partition.group": recipe.partition.group is not None,
+        "partition.salt": recipe.partition.salt is not None,
+        "sequences.prior": recipe.sequences.prior is not None,
+    }
+    return [name for name, is_given in fields.items() if is_given]
+
+
+def _system_row(system: System) -> dict[str, Any]:
+    return {
+        "m": system.shards,
+        "L": system.slices,
+        "B": "" if system.budget is None else system.budget,
+        "depth": system.depth,
+        "least": system.depth_after_deletion,
+        "training": f"{system.training:.1f}",
+        "repairs": f"{system.repairs:.1f}",
+        "their cost": f"{system.repair_cost:.4g}",
+        "cost": f"{system.cost:.4g}",
+        "share": f"{system.data_share:.1%}",
+    }
+
+
+def sequences(
+    slices: SlicesOption,
+    budget: Annotated[int, Option(metavar="B", help="Orders a shard, from 1 to L!.")],
+    prior: PriorOption = None,
+    selector: SelectorOption = SELECTOR,
+    deletions: DeletionsOption = DELETIONS,
+    horizon: Annotated[str, Option(metavar="R1,...", help="survival: deletions that count.")] = HORIZON,
+    values: Annotated[str | None, Option(metavar="F1,...", help="survival: worth of 1 to L live slices.")] = None,
+    seed: SeedOption = 0,
+    plot: PlotOption = None,
+) -> Output:
+    """Choose the orders of a shard and say what they are worth, before anything is trained.
+
+    For example, 8 orders of 32 slices, and a picture of them:
+
+        s3t sequences --slices 32 --budget 8 --plot orders.png
+
+    Slices 0 and 1 belong to people who often ask for deletion:
+
+        s3t sequences --slices 4 --budget 4 --prior 0.4,0.4,0.1,0.1
+
+    Shown are the orders, their mean Hamming distance over all pairs, and the paper's score: the sum over i of i (1 - p1
+    - ... - pi)^T, summed over the orders. Last comes the expected depth of the deepest live prefix after 1, 2, 4, 8
+    and 16 deletions in the shard. Needs no data, model or torch.
+    """
+    import numpy as np
+
+    from s3t.drawing import draw_orders
+    from s3t.orders import mean_distance, scores, select
+    from s3t.planning.bounds import full_budget_depth
+    from s3t.planning.simulation import retention
+
+    sizes: dict[str, Any] = {"slices": slices, "budget": budget, "deletions": deletions, "seed": seed}
+    setting = _setting([], **sizes, prior=prior, values=values, horizon=horizon, selector=selector, plot=plot)
+    known = None if setting.prior is None else setting.probabilities
+    what = f"{counted(budget, 'order')} of {counted(slices, 'slice')} ({selector})"
+    with _choosing(what, selector):
+        orders = select(selector, setting, progress=ProgressBar())
+    with working("looking how deep they stay"):
+        trials = min(MOST_TRIALS, MOST_STEPS // (budget * slices))
+        at_least = retention(orders, AFTER, prior=known, trials=trials, seed=seed)[:, 1:]
+    depths = at_least.sum(axis=1)
+    # E[depth^2] is the sum of (2k - 1) P[depth >= k].
+    variances = np.maximum(at_least @ (2 * np.arange(slices) + 1) - depths**2, 0)
+    if plot is not None:
+        with working(f"drawing {plot}"):
+            draw_orders(orders, plot, title=what, prior=known)
+    each = scores(orders, setting.probabilities, deletions)
+    document: dict[str, Any] = {
+        "selector": selector,
+        "sequences": [list(order) for order in orders],
+        "mean_distance": float(f"{mean_distance(orders):.9g}"),
+        "score": float(f"{each.sum():.9g}"),
+        "expected_depth": {str(number): float(f"{depth:.9g}") for number, depth in zip(AFTER, depths, strict=True)},
+    }
+
+    def render() -> None:
+        rows = [
+            {"number": number, "order": _order_shown(order), "score": float(score)}
+            for number, (order, score) in enumerate(zip(orders[:SHOWN_ORDERS], each, strict=False))
+        ]
+        print_table(what, rows)
+        if len(orders) > SHOWN_ORDERS:
+            typer.echo(f"and {len(orders) - SHOWN_ORDERS:,} more (--json gives all)")
+        typer.echo(f"mean Hamming distance of two orders: {document['mean_distance']:.4g} of {slices}")
+        typer.echo(f"the paper's score, summed over all: {document['score']:.6g} (t = {deletions})")
+        limits = full_budget_depth(AFTER, slices=slices, prior=setting.probabilities)
+        rows = [
+            {
+                "deletions": number,
+                "expected depth": f"{depth:.4f} ± {1.96 * (variance / trials) ** 0.5:.4f}",
+                "all L! orders": float(limit),
+                "share": f"{min(depth / limit, 1):.1%}" if limit > 0 else "",  # simulated: may be above by chance
+            }
+            for number, depth, variance, limit in zip(AFTER, depths, variances, limits, strict=True)
+        ]
+        print_table(f"depth of the shard, of {slices}", rows)
+        typer.echo(f"expected depths: from {trials:,} simulated histories, ± the half of a 95 % interval")
+        typer.echo("no budget keeps more than all L! orders do")
+        if plot is not None:
+            typer.echo(f"drawn: {plot}")
+
+    return Output(document, render)
+
+
+def _order_shown(order: tuple[int, ...]) -> str:
+    return numbers(order[:SHOWN_SLICES]) + (" ..." if len(order) > SHOWN_SLICES else "")
+
+
+def simulate(
+    shards: Annotated[int, Option(metavar="M", help="Shards, from 1.")],
+    slices: SlicesOption,
+    budget: Annotated[Count, Option(metavar="B", help="Orders a shard, 1 to L!. This or --depth is required.")] = None,
+    trials: Annotated[int, Option(metavar="N", help="Systems to simulate.")] = 10_000,
+    prior: PriorOption = None,
+    selector: SelectorOption = SELECTOR,
+    deletions: DeletionsOption = DELETIONS,
+    vary_by_shard: Annotated[bool, Option("--vary-by-shard", help="Give shards different orders, as good.")] = False,
+    repair_below: Annotated[Count, Option(metavar="K", help="Repair shards with fewer than K live slices.")] = None,
+    repair_every: Annotated[
+        Count, Option(metavar="N", help="Repair all after every N deletions; alone, only then.")
+    ] = None,
+    depth: Annotated[Count, Option(metavar="D", help="Repair as needed: no orders, a main chain of D slices.")] = None,
+    spares: Annotated[int, Option(metavar="S", help="With --depth: other chains, each with its own first slice.")] = 1,
+    spare_depth: Annotated[int, Option(metavar="K", help="With --depth: slices of a spare.")] = 1,
+    stage_seconds: StageSecondsOption = None,
+    over: Annotated[Count, Option(metavar="R", help=f"With repairs: deletions; {OVER} if absent.")] = None,
+    seed: SeedOption = 0,
+    plot: PlotOption = None,
+) -> Output:
+    """Simulate whole systems of M shards: how many deletions they survive, and what repairs would cost.
+
+    The paper's setting of 5 shards, 32 slices and 8 orders; dead shards repaired; repaired as needed, with no orders:
+
+        s3t simulate --shards 5 --slices 32 --budget 8 --plot depth.png
+
+        s3t simulate --shards 5 --slices 32 --budget 8 --repair-below 1
+
+        s3t simulate --shards 5 --slices 32 --depth 24
+
+    The deletion rate is the number of deletions until every shard is dead; first failure, until the first one is.
+    Orders are those of s3t sequences. Shards are equally likely to be hit.
+    """
+    from s3t.core import AsNeeded, StageCosts
+    from s3t.orders import orders_of_shards
+    from s3t.planning.simulation import Deletions, FixedOrders, simulate_repairs, summary
+    from s3t.planning.simulation import simulate as simulated
+
+    repaired = (repair_below, repair_every, depth) != (None, None, None)
+    of_orders = (repair_below, repair_every, vary_by_shard, selector) != (None, None, False, SELECTOR)
+    checks = [
+        ((budget is None) == (depth is None), "give one of --budget, orders a shard, and --depth, of a main chain"),
+        (depth is not None and of_orders, f"{OF_ORDERS} are of orders; leave out --depth"),
+        (
+            depth is None and (spares, spare_depth) != (1, 1),
+            "--spares and --spare-depth are of chains; give --depth, too",
+        ),
+        (not repaired and over is not None, f"--over {NO_REPAIRS}"),
+        (not repaired and stage_seconds is not None, f"--stage-seconds {NO_REPAIRS}"),
+        (over is not None and not 1 <= over <= MOST_OVER, f"--over {over}: give 1 to {MOST_OVER:,} deletions"),
+        (trials < 1, f"{trials} trials: give at least 1"),
+        (not 0 <= (repair_below or 0) <= max(slices, 0), f"--repair-below {repair_below}: give 0 to {slices} slices"),
+        (repair_every is not None and repair_every < 1, f"--repair-every {repair_every}: give at least 1 deletion"),
+        (not 1 <= shards <= MOST_SHARDS, f"{shards} shards: a system has 1 to {MOST_SHARDS:,}"),
+    ]
+    problems = [problem for is_wrong, problem in checks if is_wrong]
+    chains, costs = None, None
+    if depth is not None:
+        with noted(problems):
+            chains = AsNeeded(depth=depth, spares=spares, spare_depth=spare_depth)
+            chains.check(slices)
+    if stage_seconds is not None:
+        with noted(problems):
+            costs = StageCosts(tuple(numbers_in(stage_seconds, where="--stage-seconds")))
+            if costs.slices != slices:
+                problems.append(f"--stage-seconds has {costs.slices} numbers for {slices} slices; give one a depth")
+            if max(costs.by_depth) > MOST_SECONDS:
+                problems.append(f"--stage-seconds {max(costs.by_depth):g}: give at most {MOST_SECONDS:,} seconds")
+    count = 1 + spares if budget is None else budget
+    if min(trials, shards, slices, count) >= 1:
+        problems += _size_problems(trials, shards, slices, count, repaired, vary_by_shard)
+    sizes: dict[str, Any] = {
+        "slices": slices,
+        "budget": 1 if budget is None else budget,
+        "deletions": deletions,
+        "seed": seed,
+    }
+    setting = _setting(problems, **sizes, prior=prior, selector=selector, plot=plot)
+    fall = Deletions.from_prior(setting.probabilities, shards=shards)
+    policy: AsNeeded | FixedOrders
+    if chains is None:
+        with _choosing(f"{counted(count, 'order')} for each shard", selector):
+            orders = orders_of_shards(selector, [setting] * shards, vary=vary_by_shard, progress=ProgressBar())
+        policy = FixedOrders(orders=orders, below=repair_below or 0, every=repair_every)
+        shape = f"{counted(count, 'order')} each ({selector})"
+    else:
+        orders = (chains.planned((), slices=slices, chances=setting.probabilities),) * shards
+        policy = chains
+        spare = f"{counted(chains.spares, 'spare')} of {chains.spare_depth}" if chains.spares else "no spare"
+        shape = f"main chain of {chains.depth}, {spare}"
+    with working(f"simulating {counted(trials, 'system')}"):
+        falls, life = simulated(orders, fall, trials=trials, seed=seed), None
+        if repaired:
+            in_unit = costs or StageCosts.declared(slices).in_trainings(shards)
+            life = simulate_repairs(policy, fall, costs=in_unit, over=over or OVER, trials=trials, seed=seed)
+    unit = "full trainings" if costs is None else "seconds"
+    found = summary(falls, life, deletions=fall, tops=min(count, slices), unit=unit)
+    title = f"{counted(shards, 'shard')} of {counted(slices, 'slice')}, {shape}"
+    if plot is not None:
+        with working(f"drawing {plot}"):
+            _draw(falls, life, title, plot)
+    return Output(found.model_dump(mode="json"), lambda: _print_simulation(found, title, trials, plot))
+
+
+def _size_problems(trials: int, shards: int, slices: int, chains: int, repaired: bool, vary: bool) -> list[str]:
+    """A sentence if the arrays of a simulation take too much memory."""
+    from s3t.planning.simulation import chunk
+
+    cells = shards * slices
+    needed = 9 * trials * cells + 64 * min(trials, chunk(cells)) * cells + 8 * shards * chains * slices * vary
+    if repaired:
+        needed += 16 * trials * chains * (shards + 4 * slices) + 10 * chains * cells
+    if needed <= MOST_BYTES:
+        return []
+    return [
+        f"{trials:,} systems of that size take about {needed / 1e9:,.1f} GB of memory, more than "
+        f"{MOST_BYTES / 1e9:.0f}; lower --trials, or the sizes"
+    ]
+
+
+def _draw(falls: Falls, life: Life | None, title: str, path: Path) -> None:
+    import numpy as np
+
+    from s3t.drawing import draw_depths
+
+    if life is None:
+        end = max(int(np.quantile(falls.settled, 0.99)), 2)
+        numbers = np.unique(np.geomspace(1, end, 400).astype(np.int64)).tolist()
+        draw_depths(numbers, falls.retained(numbers), path, title=title)
+        return
+    counts = life.depth_counts[:, ::-1].cumsum(axis=1)[:, ::-1]
+    numbers = list(range(len(counts)))
+    unrepaired = falls.retained(numbers)[:, 1:].sum(axis=1)
+    draw_depths(numbers, counts / counts[:, :1], path, title=title, unrepaired=unrepaired)
+
+
+def _print_simulation(found: Simulation, title: str, trials: int, plot: Path | None) -> None:
+    rows = []
+    for name in ("deletion_rate", "first_failure"):
+        measured: Measured = getattr(found, name)
+        row = {"deletions until": name.replace("_", " "), "simulated": _number(measured.mean)}
+        if measured.std is not None:
+            row["simulated"] += f" ± {1.96 * measured.std / trials**0.5:.2g}"
+        row["std"] = "" if measured.std is None else _number(measured.std)
+        row |= {f"{float(share):.0%}": _number(value) for share, value in found.quantiles[name].items()}
+        rows.append(row)
+    print_table(f"{title}: {counted(trials, 'system')}", rows)
+    typer.echo("deletion rate: until every shard is dead; first failure: until one is; ± is the 95 % interval")
+    if found.bound is not None:
+        typer.echo(f"the paper's Lemma 1, for uniform deletions: {found.bound:,.1f}")
+    if found.deletion_rate.mean is None:
+        typer.echo("never, or beyond all counting: some shard has a top slice that deletions hardly hit")
+    depths = [{"deletions": f"{number:,}", "mean depth": depth} for number, depth in found.depth.items()]
+    print_table("depth of a shard, without repair", depths)
+    if (repaired := found.repaired) is not None:
+        names = {
+            "repairs": "repairs of a shard",
+            "cost": f"their cost, in {found.unit}",
+            "mean_depth": "mean depth after each deletion and its repair",
+            "hit_depth": "depth of the hit shard before its repair",
+        }
+        over = f"over {repaired.over:,} deletions"
+        print_table("with repairs", [{over: text, **vars(getattr(repaired, name))} for name, text in names.items()])
+        each = 0.0 if repaired.cost.mean is None else repaired.cost.mean / repaired.over
+        typer.echo(f"the first training costs {repaired.training_cost:.4g} {found.unit}; a deletion {each:.4g}")
+        typer.echo(f"deletions that leave a shard dead: {repaired.dead_share:.2%}")
+    if plot is not None:
+        typer.echo(f"drawn: {plot}")
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "never"
+    if value >= 1e9:
+        return f"{value:.3g}"
+    return f"{value:,.1f}" if isinstance(value, float) else f"{value:,}"
+
+
+class Sampler(StrEnum):
+    """Samplers of a study's values."""
+
+    TPE = "tpe"
+    GRID = "grid"
+
+
+def tune(
+    recipe: Annotated[Path, Argument(metavar="RECIPE", help="The recipe whose other fields stay.")],
+    space: Annotated[
+        Path,
+        Option(
+            metavar="YAML",
+            help="The search space: fields with a list of values, {between: [LOW, HIGH]} or {log: [LOW, HIGH]}.",
+        ),
+    ],
+    data: Annotated[Path, Option(metavar="FILE", help="Public records to train on.")],
+    validation: Annotated[Path, Option(metavar="FILE", help="Public records to measure on.")],
+    study: Annotated[Path, Option(metavar="FOLDER", help="Folder of noted trials; a stopped study goes on.")],
+    out: Annotated[Path | None, Option(metavar="YAML", help="Write the best recipe there, without a salt.")] = None,
+    private: Annotated[
+        list[Path] | None,
+        Option(
+            metavar="FILE|RUN",
+            help="Private records, compared by content, or a run, asked by id for all it has held: refuse the public "
+            "files if they hold one. May be repeated.",
+        ),
+    ] = None,
+    declared_public: Annotated[
+        bool, Option("--all-public", help="Declare that no private record is in the files; nothing is compared.")
+    ] = False,
+    trials: Annotated[
+        int, Option(metavar="N", min=1, max=100_000, help="Recipes to try, including those already in the study.")
+    ] = 20,
+    sampler: Annotated[Sampler, Option(help="Sampler: tpe, or grid for every combination.")] = Sampler.TPE,
+    seed: Annotated[int, Option(metavar="S", min=0, max=2**32 - 1, help="Seed of the sampler.")] = 0,
+) -> Output:
+    """Choose a recipe's numbers on public data, with Optuna (the extra tune).
+
+    Each trial makes a run of the public records, trains it and measures the ensemble. Private records are refused: a
+    recipe chosen with them would reveal something about them, even after their deletion.
+
+    Example:  s3t tune recipe.yaml --space space.yaml --data public.csv --validation held-out.csv --private records.csv
+    --study tuning --out tuned.yaml
+    """
+    from s3t.disk import storage_errors
+    from s3t.tuning import read_space
+    from s3t.tuning import tune as tuned
+
+    tuning = tuned(
+        recipe,
+        read_space(space),
+        data=data,
+        validation=validation,
+        folder=study,
+        private=private or (),
+        declared_public=declared_public,
+        trials=trials,
+        sampler=sampler.value,
+        seed=seed,
+        progress=ProgressBar(),
+    )
+    if out is not None:
+        with storage_errors(f"writing {out}"):
+            out.write_text(tuning.to_yaml(), encoding="utf-8")
+    return Output(tuning.to_json(), lambda: _print_tuning(tuning, out))
+
+
+def _print_tuning(tuning: Tuning, out: Path | None) -> None:
+    rows = [
+        {
+            "trial": trial.number,
+            "score": "-" if trial.score is None else f"{trial.score:.4f}",
+            "seconds": f"{trial.seconds:.1f}",
+            **{name: f"{value:.3g}" if isinstance(value, float) else value for name, value in trial.values.items()},
+        }
+        for trial in sorted(tuning.trials, key=lambda trial: (trial.score is None, -(trial.score or 0.0)))
+    ]
+    print_table("trials, the best first", rows[:SHOWN_TRIALS])
+    for problem in sorted({trial.problem for trial in tuning.trials if trial.problem}):
+        typer.echo(f"not trained: {problem}")
+    typer.echo(f"best: trial {tuning.best.number}, {tuning.best.score:.4f}{'' if out is None else f', in {out}'}")
+
+
+def _setting(
+    problems: list[str],
+    *,
+    prior: str | None,
+    values: str | None = None,
+    horizon: str = HORIZON,
+    selector: str,
+    plot: Path | None,
+    **sizes: int,
+) -> Setting:
+    """The setting of every shard's orders. Raises an InputError if there are problems, also earlier ones."""
+    from s3t.drawing import check_picture
+    from s3t.orders import SELECTORS, Setting, no_selector, selector_problem
+
+    given: dict[str, Any] = dict(sizes)
+    problems += [problem for problem in _seed_problems(sizes["seed"]) if sizes["seed"] > 0]
+    if sizes["deletions"] > MOST_DELETIONS:
+        problems.append(f"--deletions {sizes['deletions']}: at most {MOST_DELETIONS:,}")
+    if selector not in SELECTORS:
+        problems.append(no_selector(selector))
+    with noted(problems):
+        given["horizon"] = tuple(map(_whole, numbers_in(horizon, where="--horizon")))
+    for name, text in (("prior", prior), ("values", values)):
+        with noted(problems):
+            given[name] = None if text is None else tuple(numbers_in(text, where=f"--{name}"))
+    setting = None
+    with noted(problems):
+        setting = Setting(**given)
+        if setting.budget * setting.slices > MOST_NUMBERS:
+            size = f"{setting.budget:,} orders of {setting.slices:,} slices"
+            problems.append(f"{size}: at most {MOST_NUMBERS:,} numbers; lower the budget")
+        elif selector in SELECTORS:
+            problems += filter(None, [selector_problem(selector, setting)])
+    if plot is not None:
+        with noted(problems):
+            check_picture(plot)
+    if problems or setting is None:
+        raise InputError("the command", dict.fromkeys(problems))
+    return setting
+
+
+def _seed_problems(seed: int) -> Iterator[str]:
+    if seed < 0:
+        yield f"seed {seed} is negative"
+    if seed > MOST_SEED:
+        yield f"the seed is above 2^63-1, {MOST_SEED}; give a smaller one"
+
+
+def numbers_in(text: str, *, where: str) -> list[float]:
+    """Numbers separated by commas, blanks or line ends.
+
+    >>> numbers_in("0.5, 0.25 0.25", where="--prior")
+    [0.5, 0.25, 0.25]
+    """
+    parts = re.split(r"\s*,\s*|\s+", text.strip().removesuffix(",").rstrip())
+    if parts == [""]:
+        raise DataError(where, "holds no numbers; separate them by commas")
+    numbers = []
+    for place, part in enumerate(parts, start=1):
+        try:
+            numbers.append(float(part))
+        except ValueError:
+            wrong = "is missing" if not part else f"is {part[:40]!r}, not a number"
+            raise DataError(where, f"number {place} {wrong}") from None
+    return numbers
+
+
+def _whole(number: float) -> int:
+    if not number.is_integer():
+        raise DataError("--horizon", f"{number:g} is not a whole number of deletions")
+    if number > MOST_DELETIONS:
+        raise DataError("--horizon", f"{number:g} is more than {MOST_DELETIONS:,} deletions")
+    return int(number)
+
+
+@contextmanager
+def noted(problems: list[str]) -> Iterator[None]:
+    """Append the problems of an InputError or of pydantic's error to a list, instead of raising it."""
+    try:
+        yield
+    except SettingError as error:
+        problems += error.problems
+    except InputError as error:
+        problems += [f"{error.where}: {problem}" for problem in error.problems]
+    except ValueError as error:
+        problems += _problems_of(error)
+
+
+def _problems_of(error: ValueError) -> Iterator[str]:
+    from pydantic import ValidationError
+
+    if not isinstance(error, ValidationError):
+        raise error
+    for detail in error.errors(include_url=False):
+        message = detail["msg"].removeprefix("Value error, ")
+        for line in message.splitlines():
+            named = f"--{detail['loc'][0]} {detail['input']}: ".replace("_", "-") if detail["loc"] else ""
+            yield named + line.replace("Input should be", "give a number") if named else line
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """Show a status line on stderr while the work lasts, on a terminal."""
+    from rich.console import Console
+
+    with Console(stderr=True).status(what):
+        yield
+
+
+def _choosing(orders: str, selector: str) -> AbstractContextManager[None]:
+    """`working` while a selector chooses; `survival` draws a bar instead."""
+    return nullcontext() if selector == "survival" else working(f"choosing {orders}")

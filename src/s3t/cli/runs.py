@@ -1,0 +1,326 @@
+"""Commands that make a run and look after it: init, ids, train, repair, extend, status, audit, clone, export."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer import Argument, Option
+
+import s3t
+from s3t.cli.display import in_hours, print_status, print_training, print_unfinished
+from s3t.cli.options import (
+    DryRunOption,
+    MovedOption,
+    RunArgument,
+    RunOrServerArgument,
+    UrlOption,
+    WorkersOption,
+    number_of,
+    opened,
+)
+from s3t.cli.output import Output
+from s3t.errors import InputError
+from s3t.progress import ProgressBar
+from s3t.wording import counted, numbers
+
+if TYPE_CHECKING:
+    from s3t.run.extension import Extension, RepairExtension
+
+LEAST_DEPTH = 0.1
+"""Mean depth, in slices, below which a shard is as good as dead with any orders."""
+
+
+def init(
+    run: RunArgument,
+    data: Annotated[Path, Option(metavar="FILE", help="The records: .csv, .jsonl or .parquet.")],
+    recipe: Annotated[Path, Option(metavar="YAML", help="The recipe; fields in docs/recipe.md.")],
+) -> Output:
+    """Make a run: check recipe and records, assign records to slices, draw the orders, write the folder RUN.
+
+    Nothing is trained yet. If anything is wrong, all problems are listed and no folder is left. Notes tell of repeated
+    records, equal features with different labels, texts cut by text.max_length, and empty slices.
+    """
+    with s3t.Run.create(run, recipe=recipe, data=data, progress=ProgressBar()) as created:
+        status, notices = created.status(), created.notices
+    if s3t.load_recipe(recipe).partition.salt is not None:
+        typer.echo(
+            f"s3t: {recipe} declares the salt, so it outlives `s3t destroy-key`: remove it there before that, or "
+            "leave it out, and init draws one that the run alone has",
+            err=True,
+        )
+
+    def render() -> None:
+        print_status(status, run)
+        for notice in notices:
+            typer.echo(f"note: {notice}")
+
+    return Output(status.to_json() | {"notices": list(notices)}, render)
+
+
+def ids(
+    data: Annotated[Path, Argument(metavar="FILE", help="Records: .csv, .jsonl or .parquet.")],
+    recipe: Annotated[Path, Option(metavar="YAML", help="The recipe that names the columns.")],
+) -> Output:
+    """Print the id of every record of a file, one a line: what `delete` asks for where there is no id column.
+
+    They are in the order of the rows. FILE must fit the recipe, labels included.
+    """
+    found = s3t.record_ids(data, s3t.load_recipe(recipe))
+
+    def render() -> None:
+        for record in found:
+            typer.echo(record)
+
+    return Output({"ids": found}, render)
+
+
+def train(run: RunArgument, workers: WorkersOption = "1", moved: MovedOption = False) -> Output:
+    """Train every missing stage. May be killed and run again: what is stored is not trained twice.
+
+    Shallow stages come first, so that every shard can answer soon. Progress shows each epoch's loss: the mean over its
+    records of cross-entropy, or of squared error.
+    """
+    with s3t.Run.open(run, moved=moved) as target:
+        done = target.train(workers=number_of(workers), progress=ProgressBar())
+        return Output(done, partial(print_training, done, target.status(), run))
+
+
+def repair(
+    run: RunArgument,
+    workers: WorkersOption = "1",
+    hours: Annotated[
+        float | None, Option(help="Begin no stage after so many hours. What is worth most for its time comes first.")
+    ] = None,
+    moved: MovedOption = False,
+) -> Output:
+    """Train what deletions cost: only the stages that are missing, each from its surviving parent.
+
+    Afterwards the artifacts are, byte for byte, those of a run that never saw the deleted records.
+    """
+    with s3t.Run.open(run, moved=moved) as target:
+        done = target.repair(workers=number_of(workers), hours=hours, progress=ProgressBar())
+        return Output(done, partial(print_training, done, target.status(), run))
+
+
+def extend(
+    run: RunArgument,
+    budget: Annotated[int | None, Option(metavar="B", help="Orders a shard, more than it has now, up to L!.")] = None,
+    spares: Annotated[
+        int | None,
+        Option(metavar="N", help="If the run is repaired as needed: chains beside the main one, fewer than L."),
+    ] = None,
+    spare_depth: Annotated[
+        int | None, Option(metavar="K", help="If the run is repaired as needed: slices of each spare.")
+    ] = None,
+    policy: Annotated[
+        str | None,
+        Option(
+            metavar="POLICY",
+            help="Another deletion.repair, as in a recipe: eager, or '{policy: as-needed, depth: 3}'.",
+        ),
+    ] = None,
+    workers: WorkersOption = "1",
+    dry_run: DryRunOption = False,
+    anyway: Annotated[bool, Option("--anyway", help="Add orders that make no shard survive longer, too.")] = False,
+    moved: MovedOption = False,
+) -> Output:
+    """Add orders, or spares, to every shard, so that it survives more deletions, and train the stages that are missing.
+
+    The old orders stay, and stay first. If the training is killed, s3t train goes on where it was. Orders that would
+    add no survival are refused unless --anyway is given, or the recipe uses them (prediction.ensemble: sequences,
+    prediction.select: validation). A run that is repaired as needed takes --spares, --spare-depth, or both. --policy
+    changes between such a run and one with fixed orders; orders and live stages are kept.
+    """
+    with s3t.Run.open(run, moved=moved) as target:
+        asked = {"budget": budget, "spares": spares, "spare_depth": spare_depth, "policy": _parsed(policy)}
+        forecast = target.extension(**asked, progress=ProgressBar())
+        told = _told(forecast)
+        if dry_run:
+            return Output(forecast.to_json(), partial(typer.echo, told))
+        if forecast.buys_nothing and not anyway:
+            remedy = "give --anyway to train them all the same, or deepen shards with s3t repair"
+            raise InputError("the budget", f"{told}; {remedy}")
+        typer.echo(told, err=True)
+        done = target.extend(**asked, workers=number_of(workers), progress=ProgressBar())
+        status = target.status()
+
+    def render() -> None:
+        typer.echo(f"{forecast.described} now")
+        print_training(done, status, run)
+
+    return Output({**forecast.bought(), **done.to_json()}, render)
+
+
+def _parsed(policy: str | None) -> Any:
+    """A policy from YAML; what is wrong with its fields is found when they are checked."""
+    if policy is None:
+        return None
+    from s3t.recipe.loading import parse_yaml
+
+    try:
+        return parse_yaml(policy)
+    except ValueError as error:
+        raise InputError("the policy", f"{error}. Quote it for the shell: '{{policy: as-needed, depth: 3}}'") from None
+
+
+def _told(extension: Extension | RepairExtension) -> str:
+    """Costs and gain of an extension, in one line."""
+    from s3t.run.extension import RepairExtension
+
+    lost = f" and {extension.lost} that are missing already" if extension.lost else ""
+    if isinstance(extension, RepairExtension):
+        hours = "" if extension.hours is None else f", {in_hours(extension.hours)}"
+        return (
+            f"{counted(extension.stages, 'stage')} to train for {extension.described}{lost}{hours}; expected "
+            f"depth of a shard right after its next hit: {extension.before:.2f} -> {extension.after:.2f}"
+        )
+    gain = extension.gain
+    changes = ", ".join(
+        f"{before:.2f} -> {after:.2f} after {count}"
+        for count, before, after in zip(gain.deletions, gain.before, gain.after, strict=True)
+        if after >= LEAST_DEPTH
+    )
+    nothing = ": these orders add no survival" if gain.is_none else ""
+    return (
+        f"{counted(extension.stages, 'stage')} to train for the new orders{lost}; expected depth of a shard by "
+        f"deletions in it: {changes}{nothing}"
+    )
+
+
+def status(run: RunOrServerArgument = None, url: UrlOption = None) -> Output:
+    """Show what is alive and what serves, what is not erased yet, and how many more deletions the run will take."""
+    with opened(run, url) as target:
+        found = target.status() if run is None else target.status(full=True)
+
+    def render() -> None:
+        print_status(found, run or url)
+        print_unfinished(found, run or url)
+        typer.echo(f"ledger: {found.ledger}")
+
+    return Output(found, render)
+
+
+def audit(
+    run: RunArgument,
+    replay: Annotated[int, Option(metavar="N", min=0, help="Train N live stages again and compare their bytes.")] = 0,
+    seed: Annotated[
+        int | None, Option(help="Seed that chooses the stages to replay. By default the choice is unpredictable.")
+    ] = None,
+) -> Output:
+    """Check that all that may serve is what today's slices ask for: keys, bytes, parents; then replay N stages.
+
+    It also checks the base model's files, every row and page of the ledger, and every record of the slices. It checks
+    the memory of deletions and the public records, and that no artifact is unnamed. SQLite's integrity_check checks
+    pages, or PostgreSQL's extension amcheck where the role may use it. Exit status 1 if anything is wrong.
+    """
+    with s3t.Run.open(run) as target:
+        report = target.audit(replay=replay, seed=seed, progress=ProgressBar())
+
+    def render() -> None:
+        verdict = "no mismatch" if report.warnings else "nothing is wrong"
+        verdict = verdict if report.ok else f"{len(report.mismatches)} wrong"
+        typer.echo(f"{counted(report.checked, 'stage')} checked, {len(report.replayed)} replayed: {verdict}")
+        for mismatch in report.mismatches:
+            typer.echo(", ".join(f"{name} {value}" for name, value in mismatch.items()))
+        for warning in report.warnings:
+            typer.echo(f"warning: {warning}")
+
+    return Output(report, render, failed=not report.ok)
+
+
+def clone(
+    run: Annotated[Path, Argument(metavar="RUN", help="The run's folder; with --adopt the copy's.")],
+    copy: Annotated[Path | None, Argument(metavar="[COPY]", help="A folder that does not exist.")] = None,
+    adopt: Annotated[
+        bool, Option("--adopt", help="RUN is a copy of a folder: make it a run of its own where it is.")
+    ] = False,
+) -> Output:
+    """Copy a run as a run of its own: its own id, ledger, lock and memory of deletions. It answers at once.
+
+    A folder that was copied by other means answers only: a deletion in it would take the run out of service. --adopt
+    makes it a clone. What was deleted from the run is deleted from the clone. Records, secret and artifacts are the
+    run's; a ledger in PostgreSQL gets a schema of its own. Pending erasures come first. Afterwards the two are
+    independent: delete records from both.
+    """
+    if adopt == (copy is not None):
+        raise InputError("the command", "name a run and a folder that does not exist, or a copy and --adopt")
+    made = run if copy is None else copy
+    with s3t.Run.adopt(run) if copy is None else s3t.Run.clone(run, copy) as target:
+        found = target.status()
+
+    def render() -> None:
+        typer.echo(f"{made} is a run of its own now; delete records from both")
+        print_status(found, made)
+
+    return Output(found, render)
+
+
+def export(
+    run: RunArgument,
+    output: Annotated[
+        Path | None,
+        Option(
+            metavar="DIR",
+            help="Folder in which each export gets a folder of its own, named by its content. Made if it is missing.",
+        ),
+    ] = None,
+    shard: Annotated[
+        int | None, Option(metavar="I", help="Export this shard alone; by default all that answer.")
+    ] = None,
+    merge: Annotated[
+        bool,
+        Option("--merge", help="Write the whole model, with the adapter folded into its weights, for transformers."),
+    ] = False,
+    engine: Annotated[
+        str,
+        Option(
+            "--for",
+            metavar="ENGINE",
+            help="Reader of the adapter: peft, vllm or sglang. What the engine would refuse is refused here, with all "
+            "reasons.",
+        ),
+    ] = "peft",
+    withdrawn: Annotated[
+        str | None,
+        Option(
+            metavar="NAME",
+            help="Export nothing: say that no copy of the export NAME is left, in no folder and in no server. "
+            "Deletions wait for it no more. Refused while it is still there on this host.",
+        ),
+    ] = None,
+    moved: MovedOption = False,
+) -> Output:
+    """Write the live chain of each shard for other programs: an adapter that PEFT loads, or a whole model.
+
+    An export is a copy of what records were used for, and the run knows it. A deletion that hits it says so, and is not
+    erased before the export is withdrawn: by --withdrawn, or by the command in deletion.export_hook.
+
+        s3t export RUN --output adapters --for vllm
+    """
+    others = (shard, merge, engine) != (None, False, "peft")
+    if (output is None) == (withdrawn is None) or (withdrawn is not None and others):
+        problem = "name a folder with --output, or, without other options, an export with --withdrawn"
+        raise InputError("the command", problem)
+    with s3t.Run.open(run, moved=moved) as target:
+        if output is None:
+            status = target.withdraw(str(withdrawn))
+        else:
+            given: Any = engine  # checked with the other arguments
+            report = target.export(output, shard=shard, merge=merge, engine=given, progress=ProgressBar())
+
+    def render_withdrawn() -> None:
+        typer.echo(f"export {withdrawn} is withdrawn")
+        print_unfinished(status, run)
+
+    def render() -> None:
+        for one in report.exports:
+            known = "" if one.new else " (it was there already)"
+            typer.echo(f"shard {one.shard}, slices {numbers(one.prefix)}: {one.path}{known}")
+        for notice in report.notices:
+            typer.echo(f"note: {notice}")
+        typer.echo(f"s3t status {run} lists the exports; a deletion that hits one waits until it is withdrawn")
+
+    return Output(status, render_withdrawn) if output is None else Output(report, render)
