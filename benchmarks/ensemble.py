@@ -108,24 +108,27 @@ def main() -> None:
 
 
 def table_rows(found: Mapping[str, Any]) -> list[str]:
-    """The rows of the tables in docs/benchmarks.md: the worst and the best data set; then the largest differences."""
+    """The rows of the tables in docs/benchmarks.md: the worst and the best data set of each precision; then the largest
+    differences."""
 
     def row(what: str, *cells: str) -> str:
         return f"| {what} | {' | '.join(cells)} |"
 
-    def ends(what: str, values: Mapping[str, float], *, best: Callable[..., str]) -> str:
+    def ends(values: Mapping[str, float], *, best: Callable[..., str]) -> str:
         good = best(values, key=lambda name: values[name])
         bad = (min if best is max else max)(values, key=lambda name: values[name])
-        return row(what, *(f"{values[name]:.2f} ({name})" for name in (bad, good)))
+        return ", ".join(f"{values[name]:.2f} ({name})" for name in (bad, good))
 
     rows = []
-    for case in (f"{precision}, {depth} depth" for precision in PRECISIONS for depth in DEPTHS):
-        fast = {name: each["many_inputs"][case]["times_as_fast"] for name, each in found.items()}
-        rows.append(ends(f"five members, {case}: times as fast as merged models", fast, best=max))
-    for precision in PRECISIONS:
-        for key, what in RATIOS.items():
-            slow = {name: each["one_text"][precision][key] for name, each in found.items() if "one_text" in each}
-            rows.append(ends(f"one text, {precision}: {what}", slow, best=min))
+    for depth in DEPTHS:
+        cases = [f"{precision}, {depth} depth" for precision in PRECISIONS]
+        fast = [{name: each["many_inputs"][case]["times_as_fast"] for name, each in found.items()} for case in cases]
+        what = f"five members, {depth} depth: times as fast as merged models"
+        rows.append(row(what, *(ends(values, best=max) for values in fast)))
+    texts = {name: each["one_text"] for name, each in found.items() if "one_text" in each}
+    for key, what in RATIOS.items():
+        slow = [{name: each[precision][key] for name, each in texts.items()} for precision in PRECISIONS]
+        rows.append(row(f"one text: {what}", *(ends(values, best=min) for values in slow)))
     for precision, pairs in DIFFERENCES.items():
         for key, what in pairs.items():
             apart = [each["merged_weights"][precision][key] for each in found.values() if "merged_weights" in each]

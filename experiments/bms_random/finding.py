@@ -15,6 +15,5 @@ def finding(found: Row) -> Finding:
         "BMS's orders are as diverse as can be and score higher than random ones",
         f"{HOLDS if distant and higher else PART if distant or higher else NOT}: distance L in "
         f"{summary['bms_distance_is_the_number_of_slices_in']} of {summary['cases_with_pairs']} cases, a higher score "
-        f"in {summary['bms_score_above_random_in']} of {summary['cases']}. By what is served, `survival`'s less "
-        f"diverse orders are deeper than BMS's in {summary['survival_depth_above_bms_in']}",
+        f"in {summary['bms_score_above_random_in']} of {summary['cases']}",
     )

@@ -28,7 +28,7 @@ def finding(found: Row) -> Finding:
         f"{HOLDS if better and near else PART if better or near else NOT}: at B=4 half are dead after "
         f"{few['half_dead_after']} deletions, of SISA after {systems['sisa']['half_dead_after']}. "
         f"Where SISA answers, B=4 against the best of SISA and ProtoSISA: {against}; at these points it is "
-        f"at most {apart:.1f} points below B=24. Each system is trained once",
+        f"at most {apart:.1f} points below B=24",
     )
 
 

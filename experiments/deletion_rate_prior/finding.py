@@ -15,5 +15,5 @@ def finding(found: Row) -> Finding:
         "When the deletion prior is known, a system takes significantly more deletions",
         f"{HOLDS if share == 1 else PART if share > 0.5 else NOT}: in {summary['bms_above_uniform_in']} of "
         f"{summary['cases']} cases; at B=1 BMS has {100 * first['bms_rate'] / last['bms_rate']:.0f} % of what it has "
-        f"at B=L. In {summary['bms_below_the_least_likely_in']} cases the least likely slices on top do better",
+        f"at B=L",
     )

@@ -6,8 +6,6 @@ from experiments.findings import HOLDS, NOT, PART, Finding
 from experiments.kept_by_forests.experiment import MOMENTS, RIVALS
 from experiments.runner import Row
 
-TOLD = {"before_next": "before the next request", "after_hit": "right after a hit"}
-
 
 def finding(found: Row) -> Finding:
     """The claim and its verdict."""
@@ -17,18 +15,16 @@ def finding(found: Row) -> Finding:
     surely = [(_ends(each)[0] > 0) for each in means.values()]
     behind = sum(_ends(each)[1] < 0 for each in cases)
     verdict = HOLDS if all(surely) and not behind else PART if any(surely) else NOT
-    told = "; ".join(f"{rival} {TOLD[moment]} {_points(each)}" for (rival, moment), each in means.items())
+    told = "; ".join(f"{rival} {_points([means[rival, moment] for moment in MOMENTS])}" for rival in RIVALS)
     return Finding(
         "With the compute of their repairs, forests answer better than fixed orders and than SISA (our claim)",
-        f"{verdict}: over {config['requests']} requests, points above the rival's frontier, in the mean over policies "
-        f"of forests, in brackets what {len(config['seeds'])} seeds leave open: {told}; surely below it in "
-        f"{behind} of {len(cases)} cases of a policy, a rival and a moment",
+        f"{verdict}: over {config['requests']} requests, points above the rival's frontier before the next request, "
+        f"and right after a hit: {told}; surely below it in {behind} of {len(cases)} cases",
     )
 
 
-def _points(each: Row) -> str:
-    low, high = _ends(each)
-    return f"{each['mean']:+.1f} ({low:+.1f} to {high:+.1f})"
+def _points(moments: list[Row]) -> str:
+    return ", ".join(f"{each['mean']:+.1f}" for each in moments)
 
 
 def _ends(each: Row) -> tuple[float, float]:

@@ -26,7 +26,7 @@ def finding(found: Row) -> Finding:
     return Finding(
         "With few layers a slice, more slices first help and then hurt",
         f"{HOLDS if held == 2 * len(counted) > 0 else PART if held else NOT}: {'; '.join(told)}. In brackets what "
-        "three slices are above that, with its 95 % interval over the seeds",
+        "three slices are above that",
     )
 
 

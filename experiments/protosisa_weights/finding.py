@@ -23,6 +23,5 @@ def finding(found: Row) -> Finding:
     return Finding(
         "ProtoSISA does slightly better with a lower weight of SISA once many deletions have come",
         f"{verdict}: the best weight is {first:g} without a deletion and {best['late']:g} after {late}, where the best "
-        f"of the weights below {first:g} gains {gained:.1f} points over it; low, as the paper has it, would be "
-        f"{EVEN:g} or less",
+        f"of the weights below {first:g} gains {gained:.1f} points over it; {EVEN:g} or less would be low",
     )

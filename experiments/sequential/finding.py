@@ -18,5 +18,5 @@ def finding(found: Row) -> Finding:
     return Finding(
         "S3T is about as good as sequential training, with fewer trained parameters",
         f"{verdict}: {apart:+.1f} points at the end, with {summary['times_fewer_parameters']:.1f} times fewer "
-        "parameters a stage (the head is in both)",
+        "parameters a stage",
     )

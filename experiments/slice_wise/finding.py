@@ -24,16 +24,13 @@ def finding(found: Row) -> Finding:
     verdict = NOT if high < -MARGIN else HOLDS if low > -MARGIN and not worse else PART
     told = f"; for certain more than that below on {', '.join(worse)}" if worse else ""
     guessed = sorted(tasks.keys() - counted.keys())
-    told += (
-        f"; not counted, because full training is hardly better than a guess: {', '.join(guessed)}" if guessed else ""
-    )
+    told += f"; not counted, hardly better than a guess: {', '.join(guessed)}" if guessed else ""
     compared = f"{_told(pooled['full'])} points at equal epochs"
     if AS_MANY in pooled:
         compared += f", and {_told(pooled[AS_MANY])} against full training that sees as many records"
     return Finding(
         "Slice-wise training is about as good as full training",
-        f"{verdict}: in the mean over {len(counted)} tasks {compared}, in brackets what three seeds leave "
-        f"open; {MARGIN:g} points below would be comparable{told}",
+        f"{verdict}: in the mean over {len(counted)} tasks {compared}; {MARGIN:g} below would be comparable{told}",
     )
 
 

@@ -128,13 +128,17 @@ def test_the_share_of_the_peak():
 def test_where_the_time_of_a_step_goes():
     found = stored("operators")["profiles"]
     stages = [stage for precision in BOTH for stage in found[precision]]
+
+    def cells(percent):
+        return [", ".join(f"{round(percent(stage))}" for stage in found[precision]) for precision in BOTH]
+
     for kind, what in KINDS.items():
-        assert row(what, [f"{round(100 * stage['shares'][kind])}" for stage in stages]) in PAGE
+        assert row(what, cells(lambda stage, kind=kind: 100 * stage["shares"][kind])) in PAGE
     base = [100 * stage["shares"]["base"] for stage in stages]
     rates = [100 * stage["rate_of_base"] for stage in stages]
     assert f"take {min(base):.0f} to {max(base):.0f} % of a step" in PAGE
     assert f"at {min(rates):.0f} to {max(rates):.0f} % of the best square product's rate" in PAGE
-    assert row("rate of the base's products", [f"{round(100 * stage['rate_of_base'])}" for stage in stages]) in PAGE
+    assert row("rate of the base's products", cells(lambda stage: 100 * stage["rate_of_base"])) in PAGE
 
 
 def test_the_switches():
