@@ -152,7 +152,8 @@ def outcome(kind: str, task: str, folder: Path) -> str:
     try:
         run = s3t.Run.create(folder / "run", recipe=recipe, data=table)
     except s3t.InputError as error:
-        return f"refused: {'; '.join(error.problems)}".replace(str(model), "its folder")
+        reason = error.problems[0].removeprefix("base_model: ").partition(";")[0]
+        return f"refused: {reason}".replace(str(model), "its folder")
     with run:
         run.train()
         (export,) = run.export(folder / "out").exports
