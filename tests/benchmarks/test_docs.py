@@ -256,7 +256,7 @@ def test_the_memory_of_llamas():
     for name, each in sizes.items():
         for base, needed in each["bits"].items():
             pairs = [needed[part].values() for part in ("activations", "total")]
-            fits = [", ".join(cards) or "neither" for cards in needed["fits"].values()]
+            fits = [next(iter(cards), "neither") for cards in needed["fits"].values()]
             cells = [
                 *(gigabytes(needed[part]) for part in ("base", "frozen", "trained")),
                 gigabytes(needed["unpacked"] + needed["logits"]),
