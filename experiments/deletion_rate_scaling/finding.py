@@ -21,5 +21,5 @@ def finding(found: Row) -> Finding:
         "The deletion rate grows faster than SISA's, with the budget, the shards and the slices",
         f"{HOLDS if reached and grows else PART if reached or grows else NOT}: at B={few} it is {gain:.2f} times "
         f"SISA's; with the slices the gain goes to {slices[-1]:.2f} if B=L, and to {few_slices[-1]:.2f} if B={few}; "
-        f"with the shards it goes from {shards[0]:.2f} to {shards[-1]:.2f}, for SISA gains by shards too",
+        f"with the shards it goes from {shards[0]:.2f} to {shards[-1]:.2f}",
     )
