@@ -67,7 +67,7 @@ PURE_FILES = [
     "deletion/holding.py",
     "tasks/aggregate.py",
     "export/engines.py",
-    "prediction/members.py",
+    "prediction/answers.py",
 ]
 IMPURE = {"torch", "transformers", "peft", "safetensors", "sqlalchemy", "fastapi", "httpx", "requests", "pyarrow"}
 

@@ -7,7 +7,7 @@ from peft.tuners.tuners_utils import BaseTunerLayer
 
 from s3t.errors import IntegrityError, IsolationError
 from s3t.models.adapters import StageTensors, deserialize, prepare, serialize
-from s3t.models.base import base_digest, load_base, reset_head
+from s3t.models.base import base_digest, load_base
 from s3t.models.blocks import BlockModel
 from s3t.recipe import recipe_from
 from testing import tiny
@@ -107,11 +107,11 @@ def test_only_the_deepest_block_and_the_head_can_be_trained(text_model):
 def test_the_head_of_texts_is_one_linear_module_and_is_drawn_from_the_seed(text_model):
     model = loaded(text_model)
     assert model.base.head == ("classifier.weight", "classifier.bias")
-    reset_head(model.base, seed=1)
+    model.reset_head(seed=1)
     first = model.base.model.get_parameter("classifier.weight").clone()
-    reset_head(model.base, seed=2)
+    model.reset_head(seed=2)
     assert not torch.equal(first, model.base.model.get_parameter("classifier.weight"))
-    reset_head(model.base, seed=1)
+    model.reset_head(seed=1)
     assert torch.equal(first, model.base.model.get_parameter("classifier.weight"))
 
 

@@ -21,20 +21,20 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import safetensors
 import safetensors.torch
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
 from s3t.errors import IntegrityError
 from s3t.models.base import Base
-from s3t.models.layers import block_modules, feedforward_modules
+from s3t.models.layers import block_modules, feedforward_modules, forwards_replaced, removed
 from s3t.recipe import Adapter
 
 BLOCK, HEAD = "block/", "head/"
@@ -112,7 +112,6 @@ class Update:
     """I."""
 
     def tensors(self) -> dict[str, Tensor]:
-        """The tensors of this kind of adapter, by name."""
         return {name: tensor for name, tensor in vars(self).items() if tensor is not None}
 
 
@@ -205,8 +204,7 @@ class Link:
         return [*updates, *self.head.values()]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Target:
+class _Target(NamedTuple):
     """A linear module that a block adapts."""
 
     linear: Any
@@ -312,36 +310,28 @@ class Stack:
         Args:
             members: positions in the chains; each of them has the block.
         """
-        handles: list[RemovableHandle] = []
         updates = self._blocks[block] if members.stop > members.start else {}
-        try:
-            for target, update in updates.items():
-                module = self._modules[target]
-                chosen = Update(**{name: tensor[members] for name, tensor in update.tensors().items()})
-                if chosen.input_gain is not None:
-                    handles.append(module.register_forward_pre_hook(_scaling(chosen.input_gain, groups)))
-                else:
-                    handles.append(module.register_forward_hook(_updating(chosen, groups)))
+        hooks = []
+        for target, update in updates.items():
+            module = self._modules[target]
+            chosen = Update(**{name: tensor[members] for name, tensor in update.tensors().items()})
+            if chosen.input_gain is not None:
+                hooks.append(module.register_forward_pre_hook(partial(_scale, chosen.input_gain, groups)))
+            else:
+                hooks.append(module.register_forward_hook(partial(_add, chosen, groups)))
+        with removed(*hooks):
             yield
-        finally:
-            for handle in handles:
-                handle.remove()
 
-    @contextmanager
-    def heads_on(self, members: slice) -> Iterator[None]:
+    def heads_on(self, members: slice) -> AbstractContextManager[None]:
         """While within, each member's rows go through its own head. The head's rows are of these members, as many for
         each, member after member.
         """
-        try:
-            for target, parameters in self._heads.items():
-                bias = parameters.get("bias")
-                self._modules[target].forward = _through_heads(
-                    parameters["weight"][members], None if bias is None else bias[members]
-                )
-            yield
-        finally:
-            for target in self._heads:
-                vars(self._modules[target]).pop("forward", None)  # the class's own is there again
+        forwards = {}
+        for target, parameters in self._heads.items():
+            bias = parameters.get("bias")
+            own = parameters["weight"][members], None if bias is None else bias[members]
+            forwards[self._modules[target]] = partial(_through_heads, *own)
+        return forwards_replaced(forwards)
 
 
 def _stacked(members: Sequence[Mapping[str, Update]], dtype: torch.dtype) -> dict[str, Update]:
@@ -379,49 +369,36 @@ class KeptStack:
         return stack
 
 
-def _through_heads(weight_GOI: Tensor, bias_GO: Tensor | None) -> Any:
+def _through_heads(weight_GOI: Tensor, bias_GO: Tensor | None, x: Tensor) -> Tensor:
     """Forward of a linear module with parameters for each group of rows."""
-
-    def forward(x: Tensor) -> Tensor:
-        x_GRI = x.reshape(len(weight_GOI), -1, x.shape[-1]).to(weight_GOI.dtype)
-        weight_GIO = weight_GOI.transpose(1, 2)
-        if bias_GO is None:
-            return torch.bmm(x_GRI, weight_GIO).view(*x.shape[:-1], -1)
-        y_GRO = torch.baddbmm(bias_GO[:, None], x_GRI, weight_GIO)
-        return y_GRO.view(*x.shape[:-1], -1)
-
-    return forward
+    x_GRI = x.reshape(len(weight_GOI), -1, x.shape[-1]).to(weight_GOI.dtype)
+    weight_GIO = weight_GOI.transpose(1, 2)
+    if bias_GO is None:
+        return torch.bmm(x_GRI, weight_GIO).view(*x.shape[:-1], -1)
+    return torch.baddbmm(bias_GO[:, None], x_GRI, weight_GIO).view(*x.shape[:-1], -1)
 
 
-def _scaling(gain_GI: Tensor, groups: int) -> Any:
-    own = gain_GI.shape[0]
-
-    def scale(_module: nn.Module, args: tuple[Tensor]) -> tuple[Tensor]:
-        (x,) = args
-        x_GRI = x.reshape(groups, -1, x.shape[-1])
-        scaled = (x_GRI[:own] * gain_GI[:, None]).to(x.dtype)
-        return (torch.cat([scaled, x_GRI[own:]]).view(x.shape) if own < groups else scaled.view(x.shape),)
-
-    return scale
+def _scale(gain_GI: Tensor, groups: int, _module: nn.Module, args: tuple[Tensor]) -> tuple[Tensor]:
+    """A hook that changes what a linear module gets."""
+    (x,) = args
+    own, x_GRI = len(gain_GI), x.reshape(groups, -1, x.shape[-1])
+    scaled = (x_GRI[:own] * gain_GI[:, None]).to(x.dtype)
+    return (torch.cat([scaled, x_GRI[own:]]).view(x.shape) if own < groups else scaled.view(x.shape),)
 
 
-def _updating(update: Update, groups: int) -> Any:
+def _add(update: Update, groups: int, _module: nn.Module, args: tuple[Tensor], output: Tensor) -> Tensor:
     """A hook that changes what a linear module has just made, in place where no gradient passes."""
-    own = next(iter(update.tensors().values())).shape[0]
-
-    def add(_module: nn.Module, args: tuple[Tensor], output: Tensor) -> Tensor:
-        (x,) = args
-        # Autograd forbids changes in place of what a function of its own made (`quantized.py`).
-        output = output.clone(memory_format=torch.contiguous_format) if output.requires_grad else output.contiguous()
-        y_GRO = output.view(groups, -1, output.shape[-1])[:own]
-        if update.gain is not None:
-            y_GRO.mul_(update.gain[:, None])
-        if update.shift is not None:
-            y_GRO.add_(update.shift[:, None])
-        if update.down is not None and update.up is not None:
-            x_GRI = x.reshape(groups, -1, x.shape[-1])[:own].to(y_GRO.dtype)
-            low_GRr = torch.bmm(x_GRI, update.down.to(y_GRO.dtype))
-            y_GRO.baddbmm_(low_GRr, update.up.to(y_GRO.dtype))
-        return output
-
-    return add
+    (x,) = args
+    own = len(next(iter(update.tensors().values())))
+    # Autograd forbids changes in place of what a function of its own made (`quantized.py`).
+    output = output.clone(memory_format=torch.contiguous_format) if output.requires_grad else output.contiguous()
+    y_GRO = output.view(groups, -1, output.shape[-1])[:own]
+    if update.gain is not None:
+        y_GRO.mul_(update.gain[:, None])
+    if update.shift is not None:
+        y_GRO.add_(update.shift[:, None])
+    if update.down is not None and update.up is not None:
+        x_GRI = x.reshape(groups, -1, x.shape[-1])[:own].to(y_GRO.dtype)
+        low_GRr = torch.bmm(x_GRI, update.down.to(y_GRO.dtype))
+        y_GRO.baddbmm_(low_GRr, update.up.to(y_GRO.dtype))
+    return output

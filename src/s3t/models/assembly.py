@@ -23,7 +23,6 @@ from s3t.models.passes import (
     find_sharing,
     pack,
     pack_states,
-    packable,
     padded_states,
     run_model,
 )
@@ -290,10 +289,10 @@ class _Trial:
         rounding alone, under every attention; where texts may share rows, there, too.
         """
         base, batch = self.model.base, self._batch
-        modules = cut_modules(list(base.model.get_submodule(base.layers.path).children())[-1])
-        if base.over_vocabulary or ANSWERED in batch or not modules:
+        last = list(base.model.get_submodule(base.layers.path).children())[-1]
+        if base.over_vocabulary or ANSWERED in batch or not cut_modules(last):
             return False
-        packing = pack(batch["attention_mask"]) if packed and packable(modules) else None
+        packing = pack(batch["attention_mask"]) if packed and cut_modules(last, packed=True) else None
         all_tokens, first = (Passes(replace(base, first_token=cut)) for cut in (False, True))
         with suppress(*_UNFIT):
             for _ in self._attentions():

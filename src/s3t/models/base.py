@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -70,13 +71,6 @@ def pooled(states_NTD: Tensor, mask_NT: Tensor | None, pooling: Pooling) -> Tens
     return states_NTD[torch.arange(len(held_NT), device=held_NT.device), places_NT.argmax(dim=1)]
 
 
-@dataclass(frozen=True)
-class Answered:
-    """Result of a pass, as transformers' models give it."""
-
-    logits: Tensor
-
-
 class PooledModel(nn.Module):
     """The backbone of a classifier of transformers, a pooling, and one linear module as its head.
 
@@ -106,10 +100,10 @@ class PooledModel(nn.Module):
     def set_attn_implementation(self, kind: str) -> None:
         self.backbone.set_attn_implementation(kind)
 
-    def forward(self, **batch: Tensor) -> Answered:
+    def forward(self, **batch: Tensor) -> SimpleNamespace:
         states_NTD = self.backbone(**batch).last_hidden_state
         vectors_ND = pooled(states_NTD, batch.get("attention_mask"), self.pooling)
-        return Answered(self.get_submodule(self._head)(vectors_ND))
+        return SimpleNamespace(logits=self.get_submodule(self._head)(vectors_ND))
 
 
 def last_linear(classifier: Any) -> nn.Linear:
@@ -310,30 +304,6 @@ def pooling_of(folder: Path, recipe: Recipe) -> Pooling:
     if recipe.text.pooling == "auto":
         return made_for(folder, _config(folder, labels=2))
     return recipe.text.pooling
-
-
-def reset_head(base: Base, *, seed: int) -> None:
-    """Draw the head anew, as transformers does: weights normal with its initializer_range, biases 0, norms 1."""
-    generator = torch.Generator().manual_seed(seed)
-    config: Any = base.model.config
-    deviation = float(getattr(config, "initializer_range", 0.02))
-    by_module: dict[str, list[str]] = {}
-    for name in base.head:
-        path, _, leaf = name.rpartition(".")
-        by_module.setdefault(path, []).append(leaf)
-    for path, leaves in by_module.items():
-        module = base.model.get_submodule(path)
-        for leaf in leaves:
-            parameter = module.get_parameter(leaf)
-            if leaf == "bias":
-                drawn = torch.zeros_like(parameter, device="cpu")
-            elif isinstance(module, nn.LayerNorm):
-                drawn = torch.ones_like(parameter, device="cpu")
-            elif isinstance(module, nn.Linear):
-                drawn = torch.normal(0.0, deviation, tuple(parameter.shape), generator=generator, dtype=torch.float32)
-            else:
-                raise unfit(f"base_model: the head's {path} is a {type(module).__name__}, which s3t cannot initialise")
-            parameter.data.copy_(drawn)
 
 
 def _align(model: nn.Module) -> None:

@@ -22,10 +22,11 @@ from torch import Tensor, nn
 
 from s3t.errors import IsolationError, listed
 from s3t.models.adapters import Stack, StageTensors, copied, copy_exactly, merged_on, prepare
-from s3t.models.base import Base, base_digest, reset_head
+from s3t.models.base import Base, base_digest
 from s3t.models.layers import block_layers, block_modules, feedforward_modules
 from s3t.models.passes import Passes
 from s3t.models.quantized import QuantizedLinear
+from s3t.models.source import unfit
 from s3t.recipe import Adapter
 
 BlockTensors: TypeAlias = Mapping[int, StageTensors]
@@ -84,15 +85,34 @@ class Model(ABC):
         """Parameters of the block that was added, named as in its artifact."""
 
     def load_block(self, block: int, tensors: Mapping[str, Tensor]) -> None:
-        """Give the block that was added its trained values."""
         copy_exactly(self._block_parameters(), tensors, what=f"block {block}")
 
     def load_head(self, tensors: Mapping[str, Tensor]) -> None:
         copy_exactly(self.base.head_parameters(), tensors, what="the head")
 
     def reset_head(self, *, seed: int) -> None:
-        """Draw the head anew; a first stage starts from it."""
-        reset_head(self.base, seed=seed)
+        """Draw the head anew, as transformers does: weights normal with its initializer_range, biases 0, norms 1."""
+        generator = torch.Generator().manual_seed(seed)
+        config: Any = self.base.model.config
+        deviation = float(getattr(config, "initializer_range", 0.02))
+        by_module: dict[str, list[str]] = {}
+        for name in self.base.head:
+            path, _, leaf = name.rpartition(".")
+            by_module.setdefault(path, []).append(leaf)
+        for path, leaves in by_module.items():
+            module = self.base.model.get_submodule(path)
+            for leaf in leaves:
+                parameter = module.get_parameter(leaf)
+                if leaf == "bias":
+                    parameter.data.zero_()
+                elif isinstance(module, nn.LayerNorm):
+                    parameter.data.fill_(1.0)
+                elif isinstance(module, nn.Linear):
+                    drawn = torch.normal(0.0, deviation, parameter.shape, generator=generator, dtype=torch.float32)
+                    parameter.data.copy_(drawn)
+                else:
+                    kind = type(module).__name__
+                    raise unfit(f"base_model: the head's {path} is a {kind}, which s3t cannot initialise")
 
     def own_tensors(self) -> StageTensors:
         """Copies of the block that was added and the head, on the CPU."""

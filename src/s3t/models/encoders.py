@@ -15,6 +15,7 @@ import re
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -201,29 +202,25 @@ def load_tokenizer(folder: Path, **options: Any) -> Any:
         tokenizer = AutoTokenizer.from_pretrained(folder, **LOCAL, **options)
     except (OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
-        problem = f"base_model: {folder}: its tokenizer cannot be used ({reason}); name another model"
-        raise unfit(problem) from error
+        raise unfit(f"base_model: {folder}: its tokenizer cannot be used ({reason}); name another model") from error
     if len(tokenizer) <= len(tokenizer.all_special_tokens):
         # Without a vocabulary transformers makes an empty one, and every text would be the same unknown tokens.
-        problem = f"base_model: {folder} has no vocabulary of a tokenizer; name a model with its tokenizer's files"
-        raise unfit(problem)
+        raise unfit(f"base_model: {folder} has no vocabulary of a tokenizer; name a model with its tokenizer's files")
     if not tokenizer("one two", add_special_tokens=False)["input_ids"]:
-        problem = (
+        raise unfit(
             f"base_model: {folder}: its tokenizer makes no token of common words; its files, or the class that "
             "transformers reads them with, are of another model"
         )
-        raise unfit(problem)
     words = None
     if (folder / "config.json").is_file():  # else a tokenizer by itself
         words = getattr(AutoConfig.from_pretrained(folder, **LOCAL).get_text_config(), "vocab_size", None)
     beyond = [] if words is None else [word for word, number in tokenizer.get_vocab().items() if number >= words]
     if beyond:
-        problem = (
+        raise unfit(
             f"base_model: {folder}: its tokenizer knows {counted(len(beyond), 'token')} beyond the {words:,} that the "
             f"model has embeddings for, such as {min(beyond)!r}; enlarge them (resize_token_embeddings), save the "
             "model, or name another"
         )
-        raise unfit(problem)
     return tokenizer
 
 
@@ -249,7 +246,6 @@ class TextEncoder(Encoder):
         self._padding = {"input_ids": self.pad_token_id, "token_type_ids": int(self._tokenizer.pad_token_type_id)}
 
     def encode(self, rows: pa.Table) -> list[Encoded]:
-        """Token ids, cut to the recipe's length, without padding."""
         return self._encoded(rows)[0]
 
     def _encoded(self, rows: pa.Table) -> tuple[list[Encoded], Any]:
@@ -279,7 +275,6 @@ class TextEncoder(Encoder):
         return pa.table(dict.fromkeys(roles, texts))
 
     def collate(self, records: Sequence[Encoded]) -> dict[str, Tensor]:
-        """Integer tensors, batch x longest."""
         return {
             name: pad_sequence(
                 [record[name] for record in records],
@@ -300,15 +295,11 @@ class WordEncoder(TextEncoder):
 
     def __init__(self, folder: Path, settings: Text) -> None:
         super().__init__(folder, settings, in_words=True)
-        problem = None
         if not self._tokenizer.is_fast:
-            problem = "base_model: its tokenizer does not say of which word a token is; name a model with a fast one"
-        elif not self.encode(pa.table({"text": [["one"]]}))[0][WORDS]:
-            problem = (
-                f"text.max_length: {settings.max_length} leaves no room for a word beside the special tokens; raise it"
-            )
-        if problem is not None:
-            raise unfit(problem)
+            raise unfit("base_model: its tokenizer does not say of which word a token is; name a model with a fast one")
+        if not self.encode(pa.table({"text": [["one"]]}))[0][WORDS]:
+            length = settings.max_length
+            raise unfit(f"text.max_length: {length} leaves no room for a word beside the special tokens; raise it")
 
     def encode(self, rows: pa.Table) -> list[Encoded]:
         """Token ids; which tokens are the first of a word, and of which."""
@@ -322,7 +313,6 @@ class WordEncoder(TextEncoder):
         return records
 
     def answers(self, rows: pa.Table) -> list[int]:
-        """Number of words of each row."""
         return [len(words) for words in rows["text"].to_pylist()]
 
     def places(self, record: Encoded) -> Sequence[int]:
@@ -344,8 +334,7 @@ class ImageEncoder(Encoder):
             # Pillow's resampling, whether torchvision is installed or not: other code would give other bits.
             self.processor = AutoImageProcessor.from_pretrained(folder, backend="pil", **LOCAL)
         elif (side := getattr(config, "image_size", None)) is None:
-            problem = f"base_model: {folder} names no size of images; it needs a preprocessor_config.json"
-            raise unfit(problem)
+            raise unfit(f"base_model: {folder} names no size of images; it needs a preprocessor_config.json")
         else:
             height, width = side if isinstance(side, list | tuple) else (side, side)
             self.processor = ViTImageProcessorPil(
@@ -355,7 +344,6 @@ class ImageEncoder(Encoder):
             )
 
     def encode(self, rows: pa.Table) -> list[Encoded]:
-        """Float pixels, channels x height x width."""
         return [self._pixels(content) for content in rows["image"].to_pylist()]
 
     def collate(self, records: Sequence[Encoded]) -> dict[str, Tensor]:
@@ -383,10 +371,10 @@ class ImageEncoder(Encoder):
         return {"pixel_values": self.processor(image, return_tensors="pt")["pixel_values"][0]}
 
 
+@dataclass(frozen=True)
 class _Decoding(Sequence[Encoded]):
-    def __init__(self, contents: Sequence[bytes], decode: Callable[[bytes], Encoded]) -> None:
-        self._contents = contents
-        self._decode = decode
+    _contents: Sequence[bytes]
+    _decode: Callable[[bytes], Encoded]
 
     def __len__(self) -> int:
         return len(self._contents)

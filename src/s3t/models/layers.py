@@ -5,10 +5,13 @@ Names are never matched by substring: `"layer.1" in name` also matches layers 10
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 from transformers.pytorch_utils import Conv1D
 
 from s3t.models.source import unfit
@@ -39,6 +42,28 @@ def find_layers(model: nn.Module, count: int) -> LayerList:
             f"({', '.join(found) or 'none'}); s3t needs a model with one stack of transformer layers"
         )
     return LayerList(path=found[0], count=count)
+
+
+@contextmanager
+def removed(*hooks: RemovableHandle) -> Iterator[None]:
+    """Remove hooks at the end."""
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+@contextmanager
+def forwards_replaced(forwards: Mapping[nn.Module, Callable[..., Any]]) -> Iterator[None]:
+    """While within, modules have other forward functions."""
+    try:
+        for module, forward in forwards.items():
+            vars(module)["forward"] = forward
+        yield
+    finally:
+        for module in forwards:
+            vars(module).pop("forward", None)  # the class's own is there again
 
 
 def has_experts(model: nn.Module, layers: LayerList) -> bool:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, NamedTuple
@@ -25,6 +25,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.hooks import RemovableHandle
 
 from s3t.models.base import Base
+from s3t.models.layers import forwards_replaced, removed
 from s3t.tasks.task import ANSWERED
 
 
@@ -117,16 +118,6 @@ def fitted(lengths: Sequence[int], width: int) -> list[list[int]]:
 
 
 @contextmanager
-def removed(*hooks: RemovableHandle) -> Iterator[None]:
-    """Remove hooks at the end."""
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-@contextmanager
 def packed_layers(layers: Sequence[nn.Module], packing: Packing, *, boolean: bool, restored: bool) -> Iterator[None]:
     """Within the context the first layer gets the packing's rows, and each layer attends within texts.
 
@@ -178,28 +169,24 @@ def _holds_tensors(value: object) -> bool:
     return isinstance(value, Tensor) or (isinstance(value, tuple | list) and any(map(_holds_tensors, value)))
 
 
-def cut_modules(layer: nn.Module) -> Sequence[nn.Module]:
+def cut_modules(layer: nn.Module, *, packed: bool = False) -> Sequence[nn.Module]:
     """Modules of a layer at whose inputs tokens can be cut; none of a form that is not known.
 
     BERT and its kin add the residual in a module after the attention, which gets both tensors. ViT and its kin add it
-    in the layer: there a sum with all tokens is right at the first one, and is cut at the next module's input.
+    in the layer: there a sum with all tokens is right at the first one, and is cut at the next module's input. It is
+    not where texts are packed.
     """
     attention = getattr(layer, "attention", None)
     output = getattr(attention, "output", None)
     if isinstance(output, nn.Module) and list(inspect.signature(output.forward).parameters) == _RESIDUAL:
         return (output,)
     projection, norm = getattr(attention, "o_proj", None), getattr(layer, "layernorm_after", None)
-    if isinstance(projection, nn.Module) and isinstance(norm, nn.Module):
+    if isinstance(projection, nn.Module) and isinstance(norm, nn.Module) and not packed:
         return (projection, norm)
     return ()
 
 
 _RESIDUAL = ["hidden_states", "input_tensor"]
-
-
-def packable(modules: Sequence[nn.Module]) -> bool:
-    """True if the layer may get several texts in a row: it then adds no tensor that has all tokens."""
-    return len(modules) == 1
 
 
 @contextmanager
@@ -210,32 +197,21 @@ def first_tokens(modules: Sequence[nn.Module], packing: Packing | None) -> Itera
     all but the first are work that nothing reads: about three quarters of that layer, forward and backward.
     """
 
-    def first(states: Tensor) -> Tensor:
-        if packing is None:
-            return states[:, :1]
-        return states.flatten(0, 1).index_select(0, packing.found[:, 0])[:, None]
-
     def enter(_module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        return tuple(map(first, args))
+        if packing is None:
+            return tuple(states[:, :1] for states in args)
+        return tuple(states.flatten(0, 1).index_select(0, packing.found[:, 0])[:, None] for states in args)
 
     with removed(*(module.register_forward_pre_hook(enter) for module in modules)):
         yield
 
 
-@contextmanager
-def checkpointed(layers: Sequence[nn.Module]) -> Iterator[None]:
+def checkpointed(layers: Sequence[nn.Module]) -> AbstractContextManager[None]:
     """While within, these layers keep their inputs alone for the backward pass, which may come later.
 
     The same operations run again on the same inputs, dropout with the same draws, so no bit differs.
     """
-    changed: list[Any] = list(layers)
-    try:
-        for layer in changed:
-            layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
-        yield
-    finally:
-        for layer in changed:
-            del layer.forward  # the class's own is there again
+    return forwards_replaced({layer: partial(checkpoint, layer.forward, use_reentrant=False) for layer in layers})
 
 
 Batch = Mapping[str, Tensor]
@@ -256,25 +232,19 @@ class Passes:
     """
 
     def __init__(self, base: Base) -> None:
+        self._base = base
         self._model = base.model
-        self._over_vocabulary = base.over_vocabulary
-        self._first_token = base.first_token
-        self._path = base.layers.path
-        layers = base.model.get_submodule(base.layers.path)
-        self._layers: list[nn.Module] = list(layers.children())
-        self._learned = False
-        self._in_tuple = 0
-        """Length of the tuple that a layer returns, its states first; 0 if it returns a bare tensor."""
-        self._embeddings: nn.Module | None = None
+        self._layers: list[nn.Module] = list(base.model.get_submodule(base.layers.path).children())
+        self.top = len(self._layers)
+        """The border between the last layer and the head."""
+        self._embeddings: list[nn.Module] | None = None
+        """The module whose output is the first layer's input, if there is one; None: not looked for yet."""
+        self._in_tuple: int | None = None
+        """Length of the tuple that a layer returns, its states first; 0 if it returns a bare tensor; None: unknown."""
 
     @property
     def device(self) -> torch.device:
-        return next(self._model.parameters()).device
-
-    @property
-    def top(self) -> int:
-        """The border between the last layer and the head."""
-        return len(self._layers)
+        return self._base.device
 
     def logits(
         self,
@@ -295,38 +265,27 @@ class Passes:
             packing: the texts' places in rows that they share; None: each has its own.
             checkpointing: keep only layers' inputs for the backward pass.
         """
-        if self._over_vocabulary:
+        if self._base.over_vocabulary:
             reached = self.reached(batch, border=border, states=states, packing=packing)
             return torch.cat([self.over_vocabulary(some) for some in torch.split(reached, HEAD_TOKENS)])
         begin = 0 if states is None else border
-        cut = self._cut(begin, packing)
+        all_tokens = not self._base.first_token or begin == self.top
+        cut = () if all_tokens else cut_modules(self._layers[-1], packed=packing is not None)
         # A layer is computed again in the backward pass, when nothing is cut any more: the last one is not, then.
         passed = self._layers[begin : self.top - bool(cut)] if checkpointing else []
         together: AbstractContextManager[None] = nullcontext()
         if packing is not None:
             boolean = getattr(self._model.config, "_attn_implementation", None) == "sdpa"
             together = packed_layers(self._layers[begin:], packing, boolean=boolean, restored=not cut)
-        with (
-            checkpointed(passed),
-            self._starting(border, states),
-            together,
-            first_tokens(cut, packing),
-        ):
+        with checkpointed(passed), self._starting(border, states), together, first_tokens(cut, packing):
             logits: Tensor = run_model(self._model, batch).logits
         return logits[batch[ANSWERED]] if ANSWERED in batch else logits
-
-    def _cut(self, begin: int, packing: Packing | None) -> Sequence[nn.Module]:
-        """Modules of the last layer that get first tokens alone in a pass; none where all tokens pass it."""
-        if not self._first_token or begin == self.top:
-            return ()
-        modules = cut_modules(self._layers[-1])
-        return modules if packing is None or packable(modules) else ()
 
     def answers(self, batch: Batch, *, border: int = 0, states: Tensor | None = None) -> Tensor:
         """One row an answer: its logits; of a language model, the log-probability of the token that follows, in
         float32.
         """
-        if not self._over_vocabulary:
+        if not self._base.over_vocabulary:
             return self.logits(batch, border=border, states=states)
         reached = self.reached(batch, border=border, states=states)
         if not len(reached):
@@ -372,31 +331,26 @@ class Passes:
         """The states at some borders, none below `border`; what lies above the highest is not computed."""
         found: dict[int, Tensor] = {}
         last = max(borders)
-        with ExitStack() as stack:
-            for number in borders:
-                stack.enter_context(self._caught(number, found, stop=number == last))
-            if states is None and not self._learned:
-                stack.enter_context(self._learning())
-            stack.enter_context(self._starting(border, states))
-            with suppress(_Stop):
-                run_model(self._model, batch)
-        return found
 
-    def _caught(self, border: int, found: dict[int, Tensor], *, stop: bool) -> AbstractContextManager[None]:
-        def catch(_layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            found[border] = args[0] if args else kwargs["hidden_states"]
-            if stop:
+        def catch(number: int, _layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            found[number] = _entered(args, kwargs)
+            if number == last:
                 raise _Stop
 
-        def catch_last(_layer: nn.Module, _args: Any, output: Any) -> None:
-            found[border] = output[0] if isinstance(output, tuple | list) else output
+        def catch_top(_layer: nn.Module, _args: Any, output: Any) -> None:
+            found[self.top] = output[0] if isinstance(output, tuple | list) else output
             raise _Stop  # no border is higher
 
-        if border == self.top:
-            handle = self._layers[-1].register_forward_hook(catch_last)
-        else:
-            handle = self._layers[border].register_forward_pre_hook(catch, with_kwargs=True)
-        return removed(handle)
+        hooks = [
+            self._layers[-1].register_forward_hook(catch_top)
+            if number == self.top
+            else self._layers[number].register_forward_pre_hook(partial(catch, number), with_kwargs=True)
+            for number in borders
+        ]
+        hooks += self._learning() if states is None else ()
+        with removed(*hooks), self._starting(border, states), suppress(_Stop):
+            run_model(self._model, batch)
+        return found
 
     @contextmanager
     def _starting(self, border: int, states: Tensor | None) -> Iterator[None]:
@@ -408,22 +362,16 @@ class Passes:
         def enter(_layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             return ((states, *args[1:]), kwargs) if args else (args, kwargs | {"hidden_states": states})
 
-        aside = self._layers[:border] if self._embeddings is None else [*self._layers[:border], self._embeddings]
+        in_tuple = (states, *[None] * (self._in_tuple - 1)) if self._in_tuple else states
+        aside = {layer: self._hand_on(in_tuple, layer) for layer in self._layers[:border]}
+        aside |= {module: self._hand_on(states, module) for module in self._embeddings or ()}
         entered = self._layers[border : border + 1]  # none at the last border: what the last layer hands on goes there
         hooks = [layer.register_forward_pre_hook(enter, with_kwargs=True, prepend=True) for layer in entered]
-        with removed(*hooks):
-            try:
-                for module in aside:
-                    module.forward = self._hand_on(states, module)
-                yield
-            finally:
-                for module in aside:
-                    module.__dict__.pop("forward", None)  # the class's own is there again
+        with removed(*hooks), forwards_replaced(aside):
+            yield
 
-    def _hand_on(self, states: Tensor, module: Any) -> Any:
+    def _hand_on(self, result: Any, module: Any) -> Callable[..., Any]:
         """A module's forward that hands on states, once: one that is used again above the layers then computes."""
-        bare = module is self._embeddings or not self._in_tuple
-        result = states if bare else (states, *[None] * (self._in_tuple - 1))
 
         def forward(*_args: Any, **_kwargs: Any) -> Any:
             del module.forward
@@ -431,31 +379,33 @@ class Passes:
 
         return forward
 
-    def _learning(self) -> AbstractContextManager[None]:
+    def _learning(self) -> Iterator[RemovableHandle]:
+        """Hooks that find out what is not known yet."""
         outputs: list[tuple[nn.Module, Any]] = []
 
         def note(module: nn.Module, _args: Any, output: Any) -> None:
             outputs.append((module, output))
 
         def first(_layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            entered = args[0] if args else kwargs["hidden_states"]
-            makers = [module for module, output in outputs if output is entered]
-            self._embeddings = makers[-1] if makers else None  # the outermost ends last
+            entered = _entered(args, kwargs)
+            self._embeddings = [module for module, output in outputs if output is entered][-1:]  # the outermost
             outputs.clear()
 
         def returned(_layer: nn.Module, _args: Any, output: Any) -> None:
             self._in_tuple = len(output) if isinstance(output, tuple | list) else 0
-            self._learned = True
 
-        return removed(
-            *(
-                module.register_forward_hook(note)
-                for name, module in self._model.named_modules()
-                if not f"{name}.".startswith(f"{self._path}.")
-            ),
-            self._layers[0].register_forward_pre_hook(first, with_kwargs=True, prepend=True),
-            self._layers[0].register_forward_hook(returned),
-        )
+        if self._embeddings is None:
+            for name, module in self._model.named_modules():
+                if not f"{name}.".startswith(f"{self._base.layers.path}."):
+                    yield module.register_forward_hook(note)
+            yield self._layers[0].register_forward_pre_hook(first, with_kwargs=True, prepend=True)
+        if self._in_tuple is None:
+            yield self._layers[0].register_forward_hook(returned)
+
+
+def _entered(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The states that a layer gets."""
+    return args[0] if args else kwargs["hidden_states"]
 
 
 class _Stop(Exception):  # noqa: N818
@@ -526,38 +476,28 @@ def tiled(batch: Batch, times: int) -> dict[str, Tensor]:
 def _tried(base: Base, batch: Batch, count: int) -> Sharing:
     layers = list(base.model.get_submodule(base.layers.path).children())
     owners = {name: base.model.get_submodule(name) for name in head_owners(base)}
+    linears = [module for layer in layers for module in layer.modules() if isinstance(module, nn.Linear)]
     rows_first: list[bool] = []
-    head_ran: list[str] = []
-    head_rows_first: list[bool] = []
-    trunk: list[bool] = []
+    head: list[tuple[str, bool]] = []
+    """Owners that ran, in their order, and whether they got rows first."""
+    head_before_end: list[bool] = []
 
-    def note(_module: nn.Module, args: tuple[Any, ...]) -> None:
-        rows_first.append(bool(args) and args[0].dim() > 2 and args[0].shape[0] == count)
-
-    def note_head(name: str, args: tuple[Any, ...]) -> None:
-        head_ran.append(name)
-        head_rows_first.append(bool(args) and args[0].dim() > 1 and args[0].shape[0] == count)
-
-    def end(*_: Any) -> None:
-        trunk.append(not head_ran)
+    def is_first(args: tuple[Any, ...], least: int) -> bool:
+        return bool(args) and args[0].dim() >= least and args[0].shape[0] == count
 
     hooks = [
+        *(each.register_forward_pre_hook(lambda _, args: rows_first.append(is_first(args, 3))) for each in linears),
         *(
-            module.register_forward_pre_hook(note)
-            for layer in layers
-            for module in layer.modules()
-            if isinstance(module, nn.Linear)
-        ),
-        *(
-            owner.register_forward_pre_hook(lambda _module, args, name=name: note_head(name, args))
+            owner.register_forward_pre_hook(lambda _, args, name=name: head.append((name, is_first(args, 2))))
             for name, owner in owners.items()
         ),
-        layers[-1].register_forward_hook(end),
+        layers[-1].register_forward_hook(lambda *_: head_before_end.append(bool(head))),
     ]
     with removed(*hooks), torch.no_grad():
         run_model(base.model, batch)
     own = {f"{name}.{part}" for name, owner in owners.items() for part, _ in owner.named_parameters(recurse=False)}
     linear = all(type(owner) is nn.Linear for owner in owners.values())
-    once = sorted(head_ran) == sorted(owners)
-    head = all(trunk) and linear and once and all(head_rows_first) and own == set(base.head)
-    return Sharing(rows=all(rows_first), trunk=all(trunk), head=head)
+    once = sorted(name for name, _ in head) == sorted(owners)
+    trunk = not any(head_before_end)
+    together = trunk and linear and once and all(first for _, first in head) and own == set(base.head)
+    return Sharing(rows=all(rows_first), trunk=trunk, head=together)

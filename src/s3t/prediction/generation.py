@@ -27,6 +27,7 @@ from s3t.models.passes import HEAD_TOKENS, Passes, tiled
 from s3t.prediction.ensemble import AnyEnsemble
 from s3t.tasks.aggregate import shares
 from s3t.tasks.task import ANSWERED
+from s3t.training.examples import cut
 
 LEAST = -9999.0
 """Logarithm of a probability of 0, as OpenAI has it."""
@@ -397,11 +398,43 @@ class Likelihood(NamedTuple):
     """True if each token was the likeliest."""
 
 
-def likelihoods(
+def likelihoods_of(
+    continuations: Sequence[Continuation],
+    ensemble: AnyEnsemble,
+    chains: Sequence[Sequence[Any]],
+    *,
+    shards: Sequence[int],
+    passes: Passes,
+    pad: int,
+    batch_size: int,
+    progress: Progress = silent,
+) -> list[Likelihood]:
+    """The likelihood of each continuation under the mean of the members' probabilities, some at a time, the shortest
+    first. The members' shards weigh alike.
+    """
+    order = sorted(range(len(continuations)), key=lambda number: sum(map(len, continuations[number])))  # stable
+    size = max(1, batch_size // len(chains))
+    found: dict[int, Likelihood] = {}
+    with ensemble.side_by_side(chains) as members:
+        weights_M = shares([shards[number] for number in members])
+        for some in cut(order, size):
+            batch = [continuations[number] for number in some]
+            found |= zip(some, _likelihoods(passes, batch, weights_M=weights_M, pad=pad), strict=True)
+            progress(WorkStep(count=len(some)))
+    return [found[number] for number in range(len(continuations))]
+
+
+def _likelihoods(
     passes: Passes, continuations: Sequence[Continuation], *, weights_M: NDArray[Any], pad: int
 ) -> list[Likelihood]:
-    """The likelihood of each continuation under the mean of the members' probabilities, by weights that add up to 1."""
-    batch = {name: tensor.to(passes.device) for name, tensor in _batch(continuations, pad).items()}
+    # All tokens but the last, after which nothing is asked: a text may be one longer than the model.
+    ids = [torch.tensor([*one.before, *one.tokens][:-1]) for one in continuations]
+    answered = [torch.tensor([False] * (len(one.before) - 1) + [True] * len(one.tokens)) for one in continuations]
+    masks = [torch.ones_like(one) for one in ids]
+    batch = {
+        name: pad_sequence(values, batch_first=True, padding_value=value).to(passes.device)
+        for name, values, value in (("input_ids", ids, pad), ("attention_mask", masks, 0), (ANSWERED, answered, False))
+    }
     weights = torch.tensor(weights_M, device=passes.device, dtype=torch.float32)
     members, right_U = len(weights), torch.tensor([token for one in continuations for token in one.tokens])
     right_U = right_U.to(passes.device)
@@ -416,39 +449,3 @@ def likelihoods(
     counts = [len(one.tokens) for one in continuations]
     each = zip(torch.split(torch.cat(found), counts), torch.split(torch.cat(likeliest), counts), strict=True)
     return [Likelihood(float(values.sum()), bool(greedy.all())) for values, greedy in each]
-
-
-def _batch(continuations: Sequence[Continuation], pad: int) -> dict[str, Tensor]:
-    """All tokens but the last, after which nothing is asked: a text may be one longer than the model."""
-    ids = [torch.tensor([*one.before, *one.tokens][:-1]) for one in continuations]
-    answered = [torch.tensor([False] * (len(one.before) - 1) + [True] * len(one.tokens)) for one in continuations]
-    masks = [torch.ones_like(one) for one in ids]
-    return {
-        name: pad_sequence(values, batch_first=True, padding_value=value)
-        for name, values, value in (("input_ids", ids, pad), ("attention_mask", masks, 0), (ANSWERED, answered, False))
-    }
-
-
-def likelihoods_of(
-    continuations: Sequence[Continuation],
-    ensemble: AnyEnsemble,
-    chains: Sequence[Sequence[Any]],
-    *,
-    shards: Sequence[int],
-    passes: Passes,
-    pad: int,
-    batch_size: int,
-    progress: Progress = silent,
-) -> list[Likelihood]:
-    """The likelihood of each continuation, some at a time, the shortest first. The members' shards weigh alike."""
-    order = sorted(range(len(continuations)), key=lambda number: sum(map(len, continuations[number])))  # stable
-    size = max(1, batch_size // len(chains))
-    found: dict[int, Likelihood] = {}
-    with ensemble.side_by_side(chains) as members:
-        weights_M = shares([shards[number] for number in members])
-        for first in range(0, len(order), size):
-            some = order[first : first + size]
-            batch = [continuations[number] for number in some]
-            found |= zip(some, likelihoods(passes, batch, weights_M=weights_M, pad=pad), strict=True)
-            progress(WorkStep(count=len(some)))
-    return [found[number] for number in range(len(continuations))]

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from s3t.core import Stage
-from s3t.prediction.members import Member
+from s3t.prediction.answers import Member
 from s3t.tasks.aggregate import Scores
 from s3t.wording import counted
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from s3t.core import Stage
-from s3t.prediction.members import Member
+from s3t.prediction.answers import Member
 from s3t.run.answers import Predictions
 from s3t.tasks.aggregate import Scores
 from s3t.wording import counted

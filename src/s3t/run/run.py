@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from s3t.core import Inventory
     from s3t.export.engines import Engine
     from s3t.planning.forecast import Forecast
+    from s3t.prediction.answers import Prefixes
     from s3t.prediction.generation import Sampling
-    from s3t.prediction.members import Prefixes
     from s3t.recipe import Recipe
     from s3t.records.ingest import IngestedInputs, Inputs
     from s3t.records.reading import Data

@@ -18,8 +18,7 @@ from s3t.ledger import Snapshot
 from s3t.ledger.work import Overtaken
 from s3t.models.encoders import Encoder, encoder_for
 from s3t.models.source import model_folder
-from s3t.prediction.answers import Answers
-from s3t.prediction.members import choose_members
+from s3t.prediction.answers import Answers, choose_members
 from s3t.records.ingest import IngestedInputs
 from s3t.run import Run
 from s3t.run.answerer import divided, predict, uses_of, watched
