@@ -305,10 +305,8 @@ class Stack:
         """While within, the modules of a block compute what they give for some members. Gradients pass.
 
         The model's rows are of `groups` members, as many for each, member after member; those that have the block are
-        the first ones. For one member alone, it does not matter where in a module's input the rows are.
-
-        Args:
-            members: positions in the chains; each of them has the block.
+        the first ones. For one member alone, it does not matter where in a module's input the rows are. `members` are
+        positions in the chains; each of them has the block.
         """
         updates = self._blocks[block] if members.stop > members.start else {}
         hooks = []

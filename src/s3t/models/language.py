@@ -40,10 +40,7 @@ class LanguageEncoder(Encoder):
     """Tokenises records of a language model.
 
     A token is answered where the next one is learned. Records are cut at their end to `max_length` tokens; batches are
-    padded on the right.
-
-    Args:
-        roles: columns that records will have; those of a chat need a chat template.
+    padded on the right. `roles` are columns that records will have; those of a chat need a chat template.
     """
 
     pad_token_id: int

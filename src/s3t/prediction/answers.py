@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from s3t.core import Inventory, Kind, Order, Stage, by_kind
 from s3t.errors import InputError, NoLiveShardError
@@ -132,8 +131,10 @@ class Answers:
 
         None in the place of probabilities where the target has none, and where answers do not tell them.
         """
+        one_each = len(set(shards)) == len(shards)  # then the plain mean is taken
+        weights = None if one_each else shares(shards, parts)
         answers, probabilities = self.target.answers(
-            logits_MNC, _weights(shards, parts), self.labels, aggregation=self.aggregation, threshold=self.threshold
+            logits_MNC, weights, self.labels, aggregation=self.aggregation, threshold=self.threshold
         )
         each = iter(answers)
         grouped = answers if counts is None else [tuple(itertools.islice(each, count)) for count in counts]
@@ -153,8 +154,3 @@ class Answers:
     ) -> dict[str, Any]:
         """The target's measures."""
         return self.target.metrics(self.answer(np.stack(logits), shards, parts, counts)[0], expected, self.labels)
-
-
-def _weights(shards: Sequence[int], parts: Sequence[float] | None) -> NDArray[np.float64] | None:
-    """None where every shard has one member: then the plain mean is taken."""
-    return None if len(set(shards)) == len(shards) else shares(shards, parts)

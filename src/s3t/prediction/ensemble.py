@@ -212,24 +212,19 @@ MERGED_ROWS = 8
 
 
 def fit_merged(model: BlockModel, *, members: int, blocks: int, memory: int, kept: int) -> bool:
-    """True if all members may answer with merged weights. It depends on declared numbers alone, so no bit depends on
-    what is in memory.
+    """True if all members may answer with merged weights, which may take `memory` bytes. It depends on declared numbers
+    alone, so no bit depends on what is in memory.
 
-    Args:
-        memory: bytes that the merged weights of all members may take.
-        kept: bytes that links may take between answers. Where those of all members would not stay in memory, merging
-            them for every answer would take longer than it saves.
+    Links may take `kept` bytes between answers. Where those of all members would not stay in memory, merging them for
+    every answer would take longer than it saves.
     """
     merged, links = prepared_nbytes(model.base, model.adapter, range(1, blocks + 1))
     return not model.base.quantized and members * merged <= memory and members * links <= kept
 
 
 class Ensemble:
-    """Passes of many members through one base model.
-
-    Args:
-        windows: cuts the inputs into batches for the trunk; above it, a pass has as many rows as one of them.
-        merged: whether links that are prepared here have merged weights.
+    """Passes of many members through one base model. Above the trunk a pass has as many rows as a batch of the windows.
+    If `merged`, links that are prepared here have merged weights.
     """
 
     def __init__(
@@ -402,10 +397,8 @@ def _pieces(count: int, largest: int) -> Iterator[slice]:
 
 
 class WholeEnsemble:
-    """Passes of whole models, one at a time in the place of the base model.
-
-    Args:
-        windows: cuts the inputs into batches; all of a window are passed before another member takes its turn.
+    """Passes of whole models, one at a time in the place of the base model. All batches of a window are passed before
+    another member takes its turn.
     """
 
     def __init__(self, model: Model, windows: Windows, *, training: TrainingSettings) -> None:

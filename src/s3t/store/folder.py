@@ -172,9 +172,7 @@ def _check_orders(description: Description, recipe: Recipe) -> None:
 def check_files(layout: Layout, recipe: dict[str, Any], secret: Secret) -> None:
     """Check that run.json and recipe.yaml hold what was written, except recipe fields that change no result.
 
-    Args:
-        recipe: the fields of its recipe.yaml, as read; to parse it takes longer than all else here.
-        secret: the run's; nothing is looked at after it was destroyed.
+    `recipe` has the fields of recipe.yaml, as read. Nothing is looked at after the secret was destroyed.
     """
     if secret.salt is None:
         return
@@ -220,11 +218,7 @@ class Home:
 
     @classmethod
     def of(cls, folder: Path, *, named: Path | None = None) -> Home:
-        """The identity of an existing folder.
-
-        Args:
-            named: its future path; None: the same.
-        """
+        """The identity of an existing folder; `named`: its future path."""
         path = os.path.realpath(folder if named is None else named)
         return cls(path=path, inode=folder.stat().st_ino, file_system=os.statvfs(folder).f_fsid)
 
@@ -287,10 +281,8 @@ def ledger_url(recipe: Recipe) -> str | None:
 
 
 def ledger_address(layout: Layout, *, url: str | None, run: str) -> Address:
-    """The address of a run's ledger.
-
-    Args:
-        url: URL of the database, None for SQLite in the folder; S3T_LEDGER overrides it, and may hold a password.
+    """The address of a run's ledger by its database's URL, None for SQLite in the folder. S3T_LEDGER overrides it, and
+    may hold a password.
     """
     if url is None:
         return layout.ledger

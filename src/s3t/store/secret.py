@@ -25,10 +25,8 @@ def secret_of_environment() -> Secret | None:
 
 
 def secret_of_new_run(recipe: Recipe, *, recipe_name: str, public_data: bool) -> Secret:
-    """The secret of a run that is being made: the recipe's salt, else the environment's, else one that is drawn.
-
-    Args:
-        public_data: the records are nobody's secret, so a weak salt does no harm.
+    """The secret of a run that is being made: the recipe's salt, else the environment's, else one that is drawn. With
+    public data a weak salt does no harm.
     """
     salt = recipe.partition.salt
     secret = (secret_of_environment() or Secret.draw()) if salt is None else Secret(salt=salt.get_secret_value())
@@ -61,11 +59,7 @@ def write_secret(path: Path, secret: Secret, *, tmp: Path) -> None:
 
 
 def read_secret(path: Path, *, check: str) -> Secret:
-    """The secret, from the environment or its file; one without a salt if there is neither.
-
-    Args:
-        check: check value of the right secret (`Secret.check`).
-    """
+    """The secret that has this check value, from the environment or its file; one without a salt if there is neither."""
     given = secret_of_environment()
     if given is not None and hmac.compare_digest(check, given.check()):
         return given
