@@ -42,8 +42,9 @@ _PRIVATE_USE, _MARKS = 0xF0000, 0x100000
 
 
 class ControlTokens:
-    """The control tokens of a tokenizer: the special ones, and added ones in brackets or in a chat template. If `plain`,
-    people's letters make none of them; else they do, as for transformers.
+    """The control tokens of a tokenizer: the special ones, and added ones in brackets or in a chat template.
+
+    If `plain`, people's letters make none of them; else they do, as for transformers.
     """
 
     def __init__(self, tokenizer: Any, *, plain: bool) -> None:

@@ -156,7 +156,7 @@ def blobs_of(shard: int, key: str) -> tuple[str, str]:
 def read_chain(
     store: Artifacts, stage: Stage, *, keys: Mapping[Stage, str], slice_digests: Sequence[str]
 ) -> list[Artifact]:
-    """The artifacts of a stage's chain, from the top block down; `slice_digests` are today's of its slices, in its order.
+    """The artifacts of a stage's chain, from the top block down. `slice_digests` are those of its slices today.
 
     The right key with other bytes is found here: a manifest holds the SHA-256 of its own tensors and of its parent's.
     """

@@ -59,7 +59,7 @@ def write_secret(path: Path, secret: Secret, *, tmp: Path) -> None:
 
 
 def read_secret(path: Path, *, check: str) -> Secret:
-    """The secret that has this check value, from the environment or its file; one without a salt if there is neither."""
+    """The secret of this check value, from the environment or its file; one without a salt if there is neither."""
     given = secret_of_environment()
     if given is not None and hmac.compare_digest(check, given.check()):
         return given
