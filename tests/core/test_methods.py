@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import s3t
-from s3t.core import METHODS, Method, Options, Stage, method_named
+from s3t.core import METHODS, Method, Stage, method_named
 from s3t.models.adapters import deserialize
 from s3t.records.ingest import ingest
 from testing import tiny
@@ -28,14 +28,14 @@ class Pairs(Method):
         return (*(prefix[:depth] for depth in range(2, len(prefix), 2)), prefix)
 
 
-def pairs(options):
-    return Pairs(name="pairs", options=options)
+def pairs(**options):
+    return Pairs(name="pairs", **options)
 
 
 EVERY = [
     *(method_named(name) for name in METHODS),
-    method_named("s3t", Options(direction="bottom-up", replay=0.5)),
-    pairs(Options()),
+    method_named("s3t", direction="bottom-up", replay=0.5),
+    pairs(),
 ]
 
 
@@ -74,9 +74,8 @@ def test_a_method_is_what_it_says_of_itself(name):
 
 
 def test_a_method_in_a_few_words():
-    options = Options(replay=0.5, direction="bottom-up")
-    assert method_named("s3t", options).described() == "s3t, replay 0.5, bottom-up"
-    assert method_named("sisa", Options(trainable="all")).described() == "sisa, all parameters"
+    assert method_named("s3t", replay=0.5, direction="bottom-up").described() == "s3t, replay 0.5, bottom-up"
+    assert method_named("sisa", trainable="all").described() == "sisa, all parameters"
 
 
 def test_a_new_method_trains_forgets_exactly_and_answers(text_model, tmp_path, monkeypatch):
@@ -107,7 +106,7 @@ def test_a_new_method_trains_forgets_exactly_and_answers(text_model, tmp_path, m
 
 
 def test_what_a_new_method_does_not_allow_is_refused_by_its_own_name(text_model, monkeypatch):
-    monkeypatch.setitem(METHODS, "pairs", lambda options: Pairs(name="pairs", options=options, one_order=True))
+    monkeypatch.setitem(METHODS, "pairs", lambda **options: Pairs(name="pairs", one_order=True, **options))
     with pytest.raises(s3t.RecipeError, match="method pairs has one order a shard"):
         s3t.Run.create("never", recipe=tiny.recipe(text_model, method="pairs"), data=tiny.text_table())
     with pytest.raises(s3t.RecipeError, match="'full' or 'pairs'"):

@@ -71,7 +71,7 @@ def test_a_smoke_run_beside_the_real_results_and_a_method_that_is_none_are_refus
 def test_every_recipe_is_one_and_adapts_as_many_layers(name):
     recipe = recipe_from(recipe_of(CONFIG, name, task("banking77", made_up=True)))
     layers = recipe.adapter.layers if recipe.method.one_order else recipe.adapter.layers_per_slice * 3
-    assert layers == ("all" if recipe.method.options.trainable == "all" else 6)
+    assert layers == ("all" if recipe.method.trainable == "all" else 6)
 
 
 @pytest.mark.skipif(not RESULTS.exists(), reason="not measured yet")

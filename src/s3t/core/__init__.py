@@ -2,7 +2,7 @@
 
 from s3t.core.growth import AsNeeded, Chains, Growth, StageCosts, depths_after_hit, leaves, prefixes_of, without
 from s3t.core.inventory import Impact, Inventory, Serving, after_deletion, plan_deletion, tainted_by
-from s3t.core.methods import METHODS, Method, Options, Trainable, method_named
+from s3t.core.methods import METHODS, Method, Trainable, method_named
 from s3t.core.places import Order, Place, Secret, place_of
 from s3t.core.stages import (
     KeyInputs,
@@ -26,7 +26,6 @@ __all__ = [
     "KeyInputs",
     "Kind",
     "Method",
-    "Options",
     "Order",
     "Place",
     "Secret",

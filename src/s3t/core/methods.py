@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
@@ -11,17 +11,6 @@ from s3t.core.places import Order
 
 Trainable: TypeAlias = Literal["adapter", "all"]
 """Trained parameters: adapters on the base model, or all its parameters."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """Options of a recipe's `method`, beside the name."""
-
-    replay: float = 1.0
-    """The share of the earlier slices' records that a stage sees again, 0 to 1."""
-    direction: Literal["top-down", "bottom-up"] = "top-down"
-    """Block that the first stage trains: the top one or the bottom one."""
-    trainable: Trainable = "adapter"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +24,11 @@ class Method:
     """
 
     name: str
-    options: Options
+    replay: float = 1.0
+    """The share of the earlier slices' records that a stage sees again, 0 to 1."""
+    direction: Literal["top-down", "bottom-up"] = "top-down"
+    """Block that the first stage trains: the top one or the bottom one."""
+    trainable: Trainable = "adapter"
     one_block: bool = False
     """True if every stage goes on with the block of the last; else the next stage trains the next block."""
     one_order: bool = False
@@ -51,7 +44,7 @@ class Method:
     @property
     def has_adapters(self) -> bool:
         """True if stages train adapters; else the model itself."""
-        return self.options.trainable == "adapter"
+        return self.trainable == "adapter"
 
     @property
     def width(self) -> Literal["layers_per_slice", "layers"]:
@@ -61,7 +54,7 @@ class Method:
     @property
     def top_down(self) -> bool:
         """True if the layers below a stage's block are the base model's, and its number does not depend on L."""
-        return self.options.direction == "top-down"
+        return self.direction == "top-down"
 
     def blocks(self, slices: int) -> int:
         """Number of blocks of a whole model."""
@@ -85,15 +78,15 @@ class Method:
         parts = [self.name]
         if not self.has_adapters:
             parts.append("all parameters")
-        if self.options.replay != 1:
-            parts.append(f"replay {self.options.replay:g}")
+        if self.replay != 1:
+            parts.append(f"replay {self.replay:g}")
         if not self.top_down:
-            parts.append(self.options.direction)
+            parts.append(self.direction)
         return ", ".join(parts)
 
     def declared(self) -> dict[str, Any]:
         """The recipe's `method`, every option filled in."""
-        return {"name": self.name} | asdict(self.options)
+        return {name: getattr(self, name) for name in ("name", "replay", "direction", "trainable")}
 
     def key_part(self, slices: int) -> dict[str, Any]:
         """Part of the method that decides a stage's tensors, JSON-compatible."""
@@ -102,24 +95,24 @@ class Method:
 
     def replayed(self, records: int) -> int:
         """Estimated number of the earlier slices' records that a stage sees again."""
-        return round(self.options.replay * records)
+        return round(self.replay * records)
 
 
-def _s3t(options: Options) -> Method:
-    if options.trainable == "all":
+def _s3t(**options: Any) -> Method:
+    method = Method(name="s3t", **options)
+    if not method.has_adapters:
         raise ValueError("trainable: all belongs to sisa, protosisa and full; s3t freezes blocks, and has adapters")
-    return Method(name="s3t", options=options)
+    return method
 
 
-def _of_one_block(options: Options, *, name: str, one_slice: bool = False, has_prototypes: bool = False) -> Method:
-    if options.replay != 1.0 or options.direction != "top-down":
+def _of_one_block(*, name: str, **options: Any) -> Method:
+    method = Method(name=name, one_block=True, one_order=True, **options)
+    if method.replay != 1.0 or not method.top_down:
         raise ValueError(f"replay and direction belong to s3t; take them out or set another name than {name}")
-    return Method(
-        name=name, options=options, one_block=True, one_order=True, one_slice=one_slice, has_prototypes=has_prototypes
-    )
+    return method
 
 
-METHODS: Mapping[str, Callable[[Options], Method]] = {
+METHODS: Mapping[str, Callable[..., Method]] = {
     "s3t": _s3t,
     # Bourtoule et al. 2021: every stage trains the whole adapter on, or all parameters.
     "sisa": partial(_of_one_block, name="sisa"),
@@ -128,8 +121,8 @@ METHODS: Mapping[str, Callable[[Options], Method]] = {
     # One stage, on the one slice of the one shard.
     "full": partial(_of_one_block, name="full", one_slice=True),
 }
-"""Constructors of methods, by name."""
+"""Constructors of methods, by name, from the options that a recipe gives."""
 
 
-def method_named(name: str, options: Options = Options()) -> Method:
-    return METHODS[name](options)
+def method_named(name: str, **options: Any) -> Method:
+    return METHODS[name](**options)

@@ -25,7 +25,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticKnownError
 
-from s3t.core import METHODS, AsNeeded, Inventory, Method, Options, Trainable, method_named
+from s3t.core import METHODS, AsNeeded, Inventory, Method, Trainable, method_named
 from s3t.descriptions import describe
 from s3t.errors import PlanningError, listed
 from s3t.orders import DEFAULT_SELECTOR, SELECTORS, no_selector
@@ -226,7 +226,7 @@ class MethodSettings(Part):
     then `adapter` has no effect."""
 
     def made(self) -> Method:
-        return method_named(self.name, Options(**self.model_dump(exclude={"name"})))
+        return method_named(**self.model_dump())
 
 
 class Sequences(Part):

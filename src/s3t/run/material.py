@@ -164,6 +164,6 @@ class Material:
             records=records,
             targets=self._recipe.task.target.targets(rows, records, self._labels),
             lengths=lengths,
-            replayed=replayed(rows["record"].to_pylist(), self._recipe.method.options.replay, secret=self._secret),
+            replayed=replayed(rows["record"].to_pylist(), self._recipe.method.replay, secret=self._secret),
             tokens=self._tokens(rows["record"].to_pylist()),
         )
