@@ -24,7 +24,7 @@ import numpy as np
 from benchmarks.machine import describe
 from benchmarks.sequences import alternate, mean_and_error, note, timed
 from experiments.requests import replay_grown
-from s3t.core import AsNeeded, Growth, StageCosts, prefixes_of, without
+from s3t.core import AsNeeded, Forests, StageCosts, prefixes_of, without
 from s3t.planning.bounds import cost_of_a_hit
 from s3t.planning.simulation import Deletions, simulate_repairs
 
@@ -90,7 +90,7 @@ def plain_system(costs: StageCosts, generator: random.Random) -> float:
 def choice(hits: range) -> dict[str, Any]:
     """Milliseconds from live stages to the stages that a repair trains, in their order."""
     uniform = ((1 / MANY_SLICES,) * MANY_SLICES,) * MANY_SHARDS
-    growth = Growth(policy=DEEP, costs=costs_of(MANY_SLICES), chances=uniform)
+    growth = Forests(policy=DEEP, costs=costs_of(MANY_SLICES), chances=uniform)
     generator = random.Random(SEED)
     shards = [DEEP.planned((), slices=MANY_SLICES)] * MANY_SHARDS
     for _ in range(BEFORE):

@@ -38,7 +38,7 @@ from rich.progress import track
 
 import s3t
 from benchmarks.machine import describe
-from s3t.core import Inventory, Place, Stage, stages_of
+from s3t.core import FixedOrders, Inventory, Place, Stage, stages_of
 from s3t.deletion.acceptance import Accepted, Acceptor, Batch, Request
 from s3t.deletion.grouping import Grouped
 from s3t.deletion.witness import Witness
@@ -121,7 +121,7 @@ class Alive:
     orders: tuple[tuple[tuple[int, ...], ...], ...]
 
     def inventory(self, snapshot: Snapshot) -> Inventory:
-        return snapshot.inventory(self.orders)
+        return snapshot.inventory(FixedOrders(self.orders))
 
 
 @dataclass

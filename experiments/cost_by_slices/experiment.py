@@ -8,10 +8,10 @@ from pydantic import Field
 
 from experiments.runner import Row
 from experiments.settings import Settings
-from s3t.core import AsNeeded, StageCosts
+from s3t.core import AsNeeded, FixedOrders, StageCosts
 from s3t.orders import Setting, select
 from s3t.planning.bounds import least_cost
-from s3t.planning.simulation import Deletions, FixedOrders, Life, simulate_repairs
+from s3t.planning.simulation import Deletions, Life, simulate_repairs
 
 FOREST, SISA_FOREST, FIXED, SISA = "forest", "SISA, as needed", "fixed orders", "SISA, one order"
 SYSTEMS = (FOREST, SISA_FOREST, FIXED, SISA)
@@ -71,10 +71,11 @@ def measure(config: Config, point: Row) -> Row:
 
     def life(below: int) -> Life:
         return simulate_repairs(
-            FixedOrders(orders=[orders] * config.shards, below=below),
+            FixedOrders([orders] * config.shards),
             deletions,
             costs=costs,
             over=config.requests,
+            below=below,
             trials=config.trials,
             seed=config.seed,
         )

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from experiments.laws import deletion_rate, first_failure
-from s3t.core import StageCosts
+from s3t.core import FixedOrders, StageCosts
 from s3t.orders import Setting, cyclic, orders_of_shards
-from s3t.planning.simulation import Deletions, FixedOrders, simulate, simulate_repairs
+from s3t.planning.simulation import Deletions, simulate, simulate_repairs
 from tests.cli import typed
 from tests.drawing.pictures import assert_is_picture, texts
 
@@ -96,8 +96,9 @@ def test_repairs_are_simulated_under_the_policy(arguments, policy, over):
     found = document(*SMALL, "--trials", 200, *arguments)
     orders = [cyclic(Setting(slices=4, budget=2))] * 3
     costs = StageCosts.declared(4).in_trainings(3)
-    policy = FixedOrders(orders=orders, **policy)
-    expected = simulate_repairs(policy, Deletions.uniform(3, 4), costs=costs, over=over, trials=200)
+    expected = simulate_repairs(
+        FixedOrders(orders), Deletions.uniform(3, 4), costs=costs, over=over, trials=200, **policy
+    )
     repaired = found["repaired"]
     for name in ("repairs", "cost", "mean_depth", "hit_depth"):
         values = getattr(expected, name)

@@ -5,7 +5,17 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s3t.core import Inventory, Place, Serving, Stage, after_deletion, plan_deletion, prototypes_of, stages_of
+from s3t.core import (
+    FixedOrders,
+    Inventory,
+    Place,
+    Serving,
+    Stage,
+    after_deletion,
+    plan_deletion,
+    prototypes_of,
+    stages_of,
+)
 from s3t.orders import Setting, cyclic
 
 PAPERS_ORDERS = ((0, 1, 2, 3), (3, 0, 1, 2), (2, 3, 0, 1), (1, 2, 3, 0))
@@ -16,7 +26,7 @@ def inventory(orders, *, records=5):
     """All stages alive; every slice with the same number of records."""
     places = {Place(shard, index): records for shard, own in enumerate(orders) for index in own[0]}
     alive = {stage: f"key of {stage}" for stage in stages_of(orders)}
-    return Inventory(generation=0, orders=orders, records=places, alive=alive)
+    return Inventory(generation=0, growth=FixedOrders(orders), records=places, alive=alive)
 
 
 def losing(state, *places):
@@ -112,7 +122,7 @@ def test_a_stage_whose_parent_is_gone_does_not_serve():
 def test_a_prefix_without_a_record_does_not_serve_but_a_deeper_one_may():
     state = inventory((((0, 1), (1, 0)),))
     empty_top = Inventory(
-        generation=0, orders=state.orders, records={Place(0, 0): 0, Place(0, 1): 3}, alive=dict(state.alive)
+        generation=0, growth=state.growth, records={Place(0, 0): 0, Place(0, 1): 3}, alive=dict(state.alive)
     )
     assert empty_top.serving(0).order == (0, 1)
     top = Stage(0, (0,))

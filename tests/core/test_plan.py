@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s3t.core import Inventory, Place, after_deletion, plan_deletion, stages_of
+from s3t.core import FixedOrders, Inventory, Place, after_deletion, plan_deletion, stages_of
 from s3t.orders import Setting, cyclic
 
 SHARDS, SLICES = 3, 4
@@ -15,7 +15,9 @@ def inventory(alive=None):
     orders = (cyclic(Setting(slices=SLICES, budget=6)),) * SHARDS
     places = {Place(shard, index): 10 for shard in range(SHARDS) for index in range(SLICES)}
     stages = stages_of(orders) if alive is None else alive
-    return Inventory(generation=7, orders=orders, records=places, alive={stage: str(stage) for stage in stages})
+    return Inventory(
+        generation=7, growth=FixedOrders(orders), records=places, alive={stage: str(stage) for stage in stages}
+    )
 
 
 PLACES = st.builds(Place, st.integers(0, SHARDS - 1), st.integers(0, SLICES - 1))

@@ -3,11 +3,11 @@
 import pytest
 from pydantic import ValidationError
 
-from s3t.core import AsNeeded, StageCosts
+from s3t.core import AsNeeded, FixedOrders, StageCosts
 from s3t.orders import Setting, select
 from s3t.planning.bounds import cost_of_a_hit, paper_bound
 from s3t.planning.plan import Demand, plan
-from s3t.planning.simulation import Deletions, FixedOrders, simulate_repairs
+from s3t.planning.simulation import Deletions, simulate_repairs
 from tests.planning.test_bounds import policies
 
 ORDERS = {"deletions_per_month": 5, "months": 6, "share": 0.15, "budget": 12}
@@ -64,10 +64,11 @@ def test_a_system_is_judged_as_a_simulation_of_all_its_shards_judges_it(found):
     best = found.proposal
     orders = [select(best.selector, Setting(slices=best.slices, budget=best.budget))] * best.shards
     whole = simulate_repairs(
-        FixedOrders(orders=orders, below=best.depth),
+        FixedOrders(orders),
         Deletions.uniform(best.shards, best.slices),
         costs=StageCosts.declared(best.slices).in_trainings(best.shards),
         over=DEMAND.deletions,
+        below=best.depth,
         trials=3000,
         seed=7,
     )

@@ -9,13 +9,12 @@ import pytest
 
 from experiments.laws import deletion_rate, first_failure
 from experiments.retained import retained
-from s3t.core import AsNeeded, Growth, Inventory, Place, StageCosts, after_deletion, plan_deletion
+from s3t.core import AsNeeded, FixedOrders, Forests, Inventory, Place, StageCosts, after_deletion, plan_deletion
 from s3t.errors import PlanningError
 from s3t.orders import Setting, cyclic, random_orders, survival
 from s3t.planning.simulation import (
     NEVER,
     Deletions,
-    FixedOrders,
     _Forests,
     _Orders,
     fall_times,
@@ -41,7 +40,7 @@ def depths_of(system, deletions):
     return (system.falls > deletions).sum(axis=2)
 
 
-def plainly(orders, probabilities, over, policy, seed):
+def plainly(orders, probabilities, over, seed, below, every=None):
     """One system, deletion after deletion: depths after each, number and cost of repairs."""
     generator = random.Random(seed)
     shards, slices = len(orders), len(orders[0][0])
@@ -61,9 +60,9 @@ def plainly(orders, probabilities, over, policy, seed):
     for number in range(1, over + 1):
         shard, index = generator.choices(cells, weights=probabilities)[0]
         hit[shard].add(index)
-        if depth(shard) < policy.below:
+        if depth(shard) < below:
             cost, repairs = cost + repair(shard), repairs + 1
-        if policy.every and number % policy.every == 0:
+        if every and number % every == 0:
             for other in range(shards):
                 if hit[other]:
                     cost, repairs = cost + repair(other), repairs + 1
@@ -125,9 +124,8 @@ def test_a_depth_falls_with_the_last_prefix_that_is_spared():
 def test_repaired_systems_behave_as_in_a_plain_loop(when):
     orders = [random_orders(Setting(slices=4, budget=3, seed=1)), random_orders(Setting(slices=4, budget=2, seed=5))]
     deletions = Deletions.from_prior([PRIOR, PRIOR[::-1]], shards=2)
-    policy = FixedOrders(orders=orders, **when)
-    found = simulate_repairs(policy, deletions, costs=by_slices(2, 4), over=15, trials=4000)
-    plain = [plainly(orders, deletions.probabilities.reshape(-1), 15, policy, seed) for seed in range(1500)]
+    found = simulate_repairs(FixedOrders(orders), deletions, costs=by_slices(2, 4), over=15, trials=4000, **when)
+    plain = [plainly(orders, deletions.probabilities.reshape(-1), 15, seed, **when) for seed in range(1500)]
     depths = np.asarray([row[0] for row in plain])
     for name, mine, theirs in (
         ("repairs", found.repairs, np.asarray([row[1] for row in plain])),
@@ -144,12 +142,12 @@ def test_repaired_systems_behave_as_in_a_plain_loop(when):
 @pytest.mark.parametrize("policy", [None, AsNeeded(depth=3), AsNeeded(depth=4, spares=2, spare_depth=2)])
 def test_a_simulated_shard_loses_and_repairs_the_stages_that_a_runs_inventory_says(policy):
     orders = (cyclic(Setting(slices=4, budget=3)), random_orders(Setting(slices=4, budget=5, seed=1)))
-    costs, chances, growth = StageCosts.declared(4), np.full((2, 4), 0.25), None
+    costs, chances, growth = StageCosts.declared(4), np.full((2, 4), 0.25), FixedOrders(orders)
     system = _Orders(orders, costs, 1) if policy is None else _Forests(policy, costs, chances, 2)
     if policy is not None:
-        growth = Growth(policy=policy, costs=costs, chances=tuple(map(tuple, chances.tolist())))
+        growth = Forests(policy=policy, costs=costs, chances=tuple(map(tuple, chances.tolist())))
     records = {Place(shard, index): 100 for shard in range(2) for index in range(4)}
-    state = Inventory(generation=0, orders=orders, records=records, alive={}, growth=growth)
+    state = Inventory(generation=0, growth=growth, records=records, alive={})
     state = replace(state, alive=dict.fromkeys(state.missing(), "key"))
     assert system.training == pytest.approx(costs.of(stage.prefix for stage in state.alive))
     generator = random.Random(2)
@@ -167,8 +165,8 @@ def test_a_simulated_shard_loses_and_repairs_the_stages_that_a_runs_inventory_sa
 
 def test_repair_below_a_depth_keeps_every_shard_at_it():
     orders = [survival(Setting(slices=6, budget=3))] * 2
-    policy = FixedOrders(orders=orders, below=3)
-    found = simulate_repairs(policy, Deletions.uniform(2, 6), costs=by_slices(2, 6), over=60, trials=50)
+    uniform = Deletions.uniform(2, 6)
+    found = simulate_repairs(FixedOrders(orders), uniform, costs=by_slices(2, 6), over=60, below=3, trials=50)
     assert found.depth_counts[:, :3].sum() == 0
     assert found.repairs.min() > 0
 
@@ -176,7 +174,7 @@ def test_repair_below_a_depth_keeps_every_shard_at_it():
 def training_cost(orders):
     shards, slices = len(orders), len(orders[0][0])
     uniform = Deletions.uniform(shards, slices)
-    return simulate_repairs(FixedOrders(orders=orders), uniform, costs=by_slices(shards, slices), over=0).training
+    return simulate_repairs(FixedOrders(orders), uniform, costs=by_slices(shards, slices), over=0).training
 
 
 def test_training_costs_every_stage_once():
@@ -189,9 +187,9 @@ def test_systems_that_do_not_fit_are_refused_with_all_that_is_wrong():
     with pytest.raises(PlanningError) as caught:
         simulate([((0, 1),), ((0, 0),)], Deletions.uniform(3, 2), trials=0)
     assert len(caught.value.problems) == 3
-    policy = FixedOrders(orders=[((0,),)], below=2, every=0)
+    policy = FixedOrders([((0,),)])
     with pytest.raises(PlanningError) as caught:
-        simulate_repairs(policy, Deletions.uniform(1, 1), costs=by_slices(1, 1), over=-1)
+        simulate_repairs(policy, Deletions.uniform(1, 1), costs=by_slices(1, 1), over=-1, below=2, every=0)
     assert len(caught.value.problems) == 3
 
 

@@ -29,7 +29,7 @@ def with_repair(slices=6, **repair):
 def test_the_cheapest_chains_of_a_level_are_in_the_recipe_that_a_run_keeps(level, chains):
     recipe = recipe_from(content() | with_repair(level=level))
     assert recipe.deletion.repair.made() == chains
-    assert recipe.growth().policy == chains
+    assert recipe.growth(()).policy == chains
     kept = recipe.model_dump(mode="json", by_alias=True)
     assert kept["deletion"]["repair"]["depth"] == chains.depth
     assert recipe_from(kept).deletion == recipe.deletion

@@ -2,7 +2,7 @@
 
 import pytest
 
-from s3t.core import Inventory, Place, Stage, stages_of
+from s3t.core import FixedOrders, Inventory, Place, Stage, stages_of
 from s3t.recipe import BelowDepth, repair_due
 
 ORDERS = (((0, 1),), ((0, 1),))
@@ -11,7 +11,7 @@ RECORDS = {Place(shard, index): 3 for shard in range(2) for index in range(2)}
 
 def inventory(*dead):
     alive = {stage: "key" for stage in stages_of(ORDERS) if stage not in dead}
-    return Inventory(generation=1, orders=ORDERS, records=RECORDS, alive=alive)
+    return Inventory(generation=1, growth=FixedOrders(ORDERS), records=RECORDS, alive=alive)
 
 
 WHOLE = inventory()

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import s3t
-from s3t.core import Inventory, Place, Stage, StageCosts, stages_of
+from s3t.core import FixedOrders, Inventory, Place, Stage, StageCosts, stages_of
 from s3t.orders import Setting, cyclic
 from s3t.planning.forecast import forecast
 from s3t.recipe import recipe_from
@@ -33,7 +33,9 @@ def recipe(**parts):
 
 def inventory(records):
     places = {Place(shard, index): records[shard][index] for shard in range(2) for index in range(3)}
-    return Inventory(generation=0, orders=ORDERS, records=places, alive=dict.fromkeys(stages_of(ORDERS), "key"))
+    return Inventory(
+        generation=0, growth=FixedOrders(ORDERS), records=places, alive=dict.fromkeys(stages_of(ORDERS), "key")
+    )
 
 
 def test_without_a_declared_prior_every_record_left_is_alike_and_goes_once():
@@ -52,7 +54,7 @@ def test_a_declared_group_is_of_records():
     """Slice 0 holds one record that is three times as likely as each of 299 others: it stays long."""
     group = {"column": "band", "slices": {"x": [0], "y": [1, 2]}, "deletion": {"x": 0.3, "y": 0.1}}
     state = inventory([[1, 149, 150], [0, 0, 0]])
-    single = dataclasses.replace(state, orders=(((0, 1, 2),), ORDERS[1]))
+    single = dataclasses.replace(state, growth=FixedOrders((((0, 1, 2),), ORDERS[1])))
     found = forecast_of(single, recipe(partition={"group": group}))
     assert 60 < found.all_shards_die < 110
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from s3t.core import Inventory, Place, Stage, stages_of
+from s3t.core import FixedOrders, Inventory, Place, Stage, stages_of
 from s3t.ledger import DepthChange
 from s3t.orders import Setting, cyclic
 from s3t.planning.forecast import Forecast
@@ -22,7 +22,7 @@ def inventory(shards=2, slices=3, budget=3, hit=()):
     gone = set(hit)
     alive = {each: "k" for each in stages_of(orders) if not any((each.shard, index) in gone for index in each.prefix)}
     records = {Place(shard, index): 5 for shard in range(shards) for index in range(slices)}
-    return Inventory(generation=0, orders=orders, records=records, alive=alive)
+    return Inventory(generation=0, growth=FixedOrders(orders), records=records, alive=alive)
 
 
 def cells(picture):

@@ -19,7 +19,7 @@ from s3t.progress import ProgressBar
 from s3t.wording import counted, numbers
 
 if TYPE_CHECKING:
-    from s3t.core import AsNeeded
+    from s3t.core import AsNeeded, FixedOrders
     from s3t.orders import Setting
     from s3t.planning.plan import Plan, System
     from s3t.planning.simulation import Falls, Life, Measured, Simulation
@@ -358,9 +358,9 @@ def simulate(
     The deletion rate is the number of deletions until every shard is dead; first failure, until the first one is.
     Orders are those of s3t sequences. Shards are equally likely to be hit.
     """
-    from s3t.core import AsNeeded, StageCosts
+    from s3t.core import AsNeeded, FixedOrders, StageCosts
     from s3t.orders import orders_of_shards
-    from s3t.planning.simulation import Deletions, FixedOrders, simulate_repairs, summary
+    from s3t.planning.simulation import Deletions, simulate_repairs, summary
     from s3t.planning.simulation import simulate as simulated
 
     repaired = (repair_below, repair_every, depth) != (None, None, None)
@@ -405,21 +405,31 @@ def simulate(
     setting = _setting(problems, **sizes, prior=prior, selector=selector, plot=plot)
     fall = Deletions.from_prior(setting.probabilities, shards=shards)
     policy: AsNeeded | FixedOrders
+    below: int | None
     if chains is None:
         with _choosing(f"{counted(count, 'order')} for each shard", selector):
             orders = orders_of_shards(selector, [setting] * shards, vary=vary_by_shard, progress=ProgressBar())
-        policy = FixedOrders(orders=orders, below=repair_below or 0, every=repair_every)
+        policy, below = FixedOrders(orders), repair_below or 0
         shape = f"{counted(count, 'order')} each ({selector})"
     else:
         orders = (chains.planned((), slices=slices, chances=setting.probabilities),) * shards
-        policy = chains
+        policy, below = chains, None
         spare = f"{counted(chains.spares, 'spare')} of {chains.spare_depth}" if chains.spares else "no spare"
         shape = f"main chain of {chains.depth}, {spare}"
     with working(f"simulating {counted(trials, 'system')}"):
         falls, life = simulated(orders, fall, trials=trials, seed=seed), None
         if repaired:
             in_unit = costs or StageCosts.declared(slices).in_trainings(shards)
-            life = simulate_repairs(policy, fall, costs=in_unit, over=over or OVER, trials=trials, seed=seed)
+            life = simulate_repairs(
+                policy,
+                fall,
+                costs=in_unit,
+                over=over or OVER,
+                below=below,
+                every=repair_every,
+                trials=trials,
+                seed=seed,
+            )
     unit = "full trainings" if costs is None else "seconds"
     found = summary(falls, life, deletions=fall, tops=min(count, slices), unit=unit)
     title = f"{counted(shards, 'shard')} of {counted(slices, 'slice')}, {shape}"

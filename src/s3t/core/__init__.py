@@ -1,6 +1,17 @@
 """The system as plain values: places, stages and their keys, growth and its costs, inventories, methods. Pure."""
 
-from s3t.core.growth import AsNeeded, Chains, Growth, StageCosts, depths_after_hit, leaves, prefixes_of, without
+from s3t.core.growth import (
+    AsNeeded,
+    Chains,
+    FixedOrders,
+    Forests,
+    Growth,
+    StageCosts,
+    depths_after_hit,
+    leaves,
+    prefixes_of,
+    without,
+)
 from s3t.core.inventory import Impact, Inventory, Serving, after_deletion, plan_deletion, tainted_by
 from s3t.core.methods import METHODS, Method, Trainable, method_named
 from s3t.core.places import Order, Place, Secret, place_of
@@ -20,6 +31,8 @@ __all__ = [
     "METHODS",
     "AsNeeded",
     "Chains",
+    "FixedOrders",
+    "Forests",
     "Growth",
     "Impact",
     "Inventory",

@@ -1,11 +1,13 @@
-"""Repair as needed: after a hit only the stages are trained that a main chain and a few short spares lack.
+"""Growth of a shard: a set of chains, and a policy of which stage is trained next.
 
 A chain is the prefix of its deepest live stage; shorter prefixes are alive, too. Which chains there are follows from
 the slices that were hit, and when; never from what a record holds.
 
-The main chain serves. A spare begins with another slice, so it is alive where the main chain has lost its first, and
-then becomes the main chain. A slice is put where its loss costs least: the likelier it is to be hit, the deeper; and
-what is near the top of one chain is deep in the others, or not in them.
+Of two policies, `FixedOrders` trains given orders to their end. `Forests` repair as needed: after a hit only the stages
+are trained that a main chain and a few short spares lack. The main chain serves. A spare begins with another slice, so
+it is alive where the main chain has lost its first, and then becomes the main chain. A slice is put where its loss
+costs least: the likelier it is to be hit, the deeper; and what is near the top of one chain is deep in the others, or
+not in them.
 
 A stage's time follows from how long its records are. So measured costs are for what is shown. Which stages are trained,
 and in which order, follows from `StageCosts.declared` alone, or what a repair leaves would tell of deleted records.
@@ -14,12 +16,13 @@ and in which order, follows from `StageCosts.declared` alone, or what a repair l
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import TypeAlias
+from typing import ClassVar, Protocol, TypeAlias
 
 from s3t.core.places import Order
+from s3t.core.stages import Stage, stages_of
 from s3t.errors import PlanningError
 
 
@@ -335,9 +338,56 @@ def by_worth(
     return order
 
 
+class Growth(Protocol):
+    """A run's policy of which stage is trained next: chains that each shard has after its repairs, and their order.
+
+    It decides by declared numbers and live stages alone, never by what records hold.
+    """
+
+    @property
+    def depth(self) -> int:
+        """Slices that a shard serves with after its repairs."""
+
+    @property
+    def spares(self) -> int | None:
+        """Chains that stand by for a shard's first; None if all its chains are alike."""
+
+    def chains(self, shard: int, alive: Iterable[Order]) -> tuple[Order, ...]:
+        """A shard's chains after a repair, from its live prefixes."""
+
+    def missing(self, alive: Sequence[Collection[Order]]) -> list[Stage]:
+        """Stages that a repair trains, the first one first, from each shard's live prefixes."""
+
+    def may_begin(self, stage: Stage, alive: Iterable[Order]) -> bool:
+        """True if a missing stage, whose parent is alive, may be trained now beside its shard's live prefixes."""
+
+
+@dataclass(frozen=True)
+class FixedOrders:
+    """The paper's policy: each of a shard's B orders to its end, shallow stages first."""
+
+    orders: Sequence[tuple[Order, ...]]
+    """Orders of each shard, of L slices."""
+    spares: ClassVar[None] = None
+
+    @property
+    def depth(self) -> int:
+        return len(self.orders[0][0])
+
+    def chains(self, shard: int, alive: Iterable[Order]) -> tuple[Order, ...]:
+        return self.orders[shard]
+
+    def missing(self, alive: Sequence[Collection[Order]]) -> list[Stage]:
+        there = [set(prefixes) for prefixes in alive]
+        return [stage for stage in stages_of(self.orders) if stage.prefix not in there[stage.shard]]
+
+    def may_begin(self, stage: Stage, alive: Iterable[Order]) -> bool:
+        return True
+
+
 @dataclass(frozen=True, kw_only=True)
-class Growth:
-    """Repair as needed, of one run. From declared numbers and live stages alone, never from what records hold."""
+class Forests:
+    """Repair as needed: the main chain and spares of `policy`, the stage that is worth most for its cost first."""
 
     policy: AsNeeded
     costs: StageCosts
@@ -345,18 +395,26 @@ class Growth:
     chances: tuple[tuple[float, ...], ...]
     """For each of m shards, the chance of each slice to be the shard's next that is hit; a row adds up to 1."""
 
+    @property
+    def depth(self) -> int:
+        return self.policy.depth
+
+    @property
+    def spares(self) -> int:
+        return self.policy.spares
+
     def chains(self, shard: int, alive: Iterable[Order]) -> Chains:
-        """A shard's chains after a repair, the main one first; behind them others that are alive."""
+        """The main chain first, then spares; behind them others that are alive."""
         there = leaves(alive)
         planned = self.policy.planned(there, slices=self.costs.slices, chances=self.chances[shard])
         others = (chain for chain in there if not any(chain == plan[: len(chain)] for plan in planned))
         return (*planned, *others)
 
-    def may_begin(self, shard: int, alive: Iterable[Order], prefix: Order) -> bool:
-        """True if a missing stage of a shard with these live prefixes may be trained now."""
-        chances = self.chances[shard]
-        return self.policy.may_begin(leaves(alive), prefix, slices=self.costs.slices, chances=chances)
+    def missing(self, alive: Sequence[Collection[Order]]) -> list[Stage]:
+        shards = [leaves(prefixes) for prefixes in alive]
+        return [Stage(*place) for place in by_worth(self.policy, shards, self.costs, self.chances)]
 
-    def missing(self, alive: Sequence[Iterable[Order]]) -> list[tuple[int, Order]]:
-        """The shard and prefix of each stage that a repair trains, the most worth for its cost first."""
-        return by_worth(self.policy, [leaves(prefixes) for prefixes in alive], self.costs, self.chances)
+    def may_begin(self, stage: Stage, alive: Iterable[Order]) -> bool:
+        """A forest grows in its order: so whichever stages end first, the chains are the same."""
+        chances = self.chances[stage.shard]
+        return self.policy.may_begin(leaves(alive), stage.prefix, slices=self.costs.slices, chances=chances)

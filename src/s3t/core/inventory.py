@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -10,7 +9,7 @@ from functools import cached_property
 
 from s3t.core.growth import Growth
 from s3t.core.places import Order, Place
-from s3t.core.stages import Stage, prototypes_of, stages_of
+from s3t.core.stages import Stage, prototypes_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,25 +30,21 @@ class Inventory:
     """Orders, records and live stages at one generation."""
 
     generation: int
-    orders: tuple[tuple[Order, ...], ...]
-    """Sequences of each shard; where they are grown as needed, chains, which may be shorter than L slices."""
+    growth: Growth
+    """Policy of the chains, and of which stage is trained next."""
     records: Mapping[Place, int]
     """Records in each slice."""
     alive: Mapping[Stage, str]
     """Live stages and the keys of their artifacts: none of their slices has lost a record since."""
     prototypes: bool = False
     """True if every slice has prototypes, too."""
-    growth: Growth | None = None
-    """Repair as needed: the orders are then the chains of the live stages, and what they lack; those given are not
-    looked at. None: the run has fixed orders."""
     scores: Mapping[str, float] | None = None
     """Validation score of each live prefix, by the key of its last stage; None where depth alone chooses."""
 
-    def __post_init__(self) -> None:
-        if self.growth is not None:
-            object.__setattr__(
-                self, "orders", tuple(itertools.starmap(self.growth.chains, enumerate(self._live_prefixes)))
-            )
+    @cached_property
+    def orders(self) -> tuple[tuple[Order, ...], ...]:
+        """Chains of each shard once it is repaired; how deep each is alive, `depth` says."""
+        return tuple(self.growth.chains(shard, alive) for shard, alive in enumerate(self._live_prefixes))
 
     @cached_property
     def _live_prefixes(self) -> list[list[Order]]:
@@ -64,11 +59,6 @@ class Inventory:
     def slices(self) -> int:
         """L, slices a shard."""
         return 1 + max(place.slice for place in self.records)
-
-    @property
-    def wanted_depth(self) -> int:
-        """Slices that a shard serves with after its repairs."""
-        return self.slices if self.growth is None else self.growth.policy.depth
 
     def depth(self, shard: int, order: Order) -> int:
         """Depth, in slices, of the deepest prefix of `order` whose stages are all alive."""
@@ -129,20 +119,15 @@ class Inventory:
         return sum(self.records[Place(shard, index)] for index in prefix)
 
     def missing(self) -> tuple[Stage, ...]:
-        """Stages that the run needs and that are not alive, parents first."""
-        if self.growth is None:
-            models: Iterable[Stage] = stages_of(self.orders)
-        else:
-            models = (Stage(shard, prefix) for shard, prefix in self.growth.missing(self._live_prefixes))
-        return tuple(stage for stage in (*self._all_prototypes(), *models) if stage not in self.alive)
+        """Stages that the run needs and that are not alive, in the order in which they are trained, parents first."""
+        prototypes = (stage for stage in self._all_prototypes() if stage not in self.alive)
+        return (*prototypes, *self.growth.missing(self._live_prefixes))
 
     def may_begin(self, stage: Stage) -> bool:
-        """True if a missing stage may be trained now: its parent is alive, and a forest grows in its order."""
+        """True if a missing stage may be trained now: its parent is alive, and it is its turn."""
         if stage.parent is not None and stage.parent not in self.alive:
             return False
-        if self.growth is None or stage.kind != "model":
-            return True
-        return self.growth.may_begin(stage.shard, self._live_prefixes[stage.shard], stage.prefix)
+        return stage.kind != "model" or self.growth.may_begin(stage, self._live_prefixes[stage.shard])
 
     def _all_prototypes(self) -> tuple[Stage, ...]:
         """The prototypes of every slice, where the method has some."""
@@ -172,10 +157,10 @@ class Impact:
 def plan_deletion(inventory: Inventory, losses: Mapping[Place, int]) -> Impact:
     """Every live stage whose prefix holds a slice that loses a record is tainted (paper, Algorithm 3).
 
-    >>> from s3t.orders import Setting, cyclic
-    >>> orders = cyclic(Setting(slices=3, budget=3))
-    >>> stages = {Stage(0, o[:k]): "key" for o in orders for k in (1, 2, 3)}
-    >>> before = Inventory(generation=0, orders=(orders,), records={Place(0, i): 9 for i in range(3)}, alive=stages)
+    >>> from s3t.core import FixedOrders
+    >>> orders = ((0, 1, 2), (1, 2, 0), (2, 0, 1))
+    >>> stages, growth = {Stage(0, o[:k]): "key" for o in orders for k in (1, 2, 3)}, FixedOrders((orders,))
+    >>> before = Inventory(generation=0, growth=growth, records={Place(0, i): 9 for i in range(3)}, alive=stages)
     >>> plan = plan_deletion(before, {Place(0, 0): 1})
     >>> after_deletion(before, plan).members()
     {0: Serving(order=(1, 2, 0), depth=2)}

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PlainSerializer, computed_field
 
-from s3t.core import Growth, Inventory, Order, Place, Stage
+from s3t.core import Growth, Inventory, Place, Stage
 from s3t.processes import this_machine
 from s3t.results.base import Result, Time
 
@@ -95,17 +95,14 @@ class Snapshot:
         """Keys of all artifacts in use."""
         return frozenset(self.stages.values())
 
-    def inventory(
-        self, orders: tuple[tuple[Order, ...], ...], *, prototypes: bool = False, growth: Growth | None = None
-    ) -> Inventory:
-        """The inventory of live stages; repair as needed (`growth`) decides chains in the place of the orders."""
+    def inventory(self, growth: Growth, *, prototypes: bool = False) -> Inventory:
+        """The inventory of live stages, which grow by a policy; `prototypes`: the method trains those of each slice."""
         return Inventory(
             generation=self.generation,
-            orders=orders,
+            growth=growth,
             records={place: state.records for place, state in self.slices.items()},
             alive=self.stages,
             prototypes=prototypes,
-            growth=growth,
         )
 
     def digests(self, stage: Stage) -> tuple[str, ...]:

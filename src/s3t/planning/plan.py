@@ -22,10 +22,10 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import BaseModel, Field, computed_field, model_validator
 
-from s3t.core import AsNeeded, StageCosts
+from s3t.core import AsNeeded, FixedOrders, StageCosts
 from s3t.orders import Setting, select
 from s3t.planning.bounds import cost_of_a_hit, first_failure, least_after_deletion, least_cost, paper_bound
-from s3t.planning.simulation import Deletions, FixedOrders, Floats, Life, Shown, simulate_repairs
+from s3t.planning.simulation import Deletions, Floats, Life, Shown, simulate_repairs
 
 SHARDS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 25, 32, 40, 50, 64, 80, 100)
 SLICES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)
@@ -308,8 +308,15 @@ def _judged(demand: Demand, slices: int, budget: int, selector: str, shards: lis
         if accepted > slices:
             continue
         if accepted not in lives:
-            policy, uniform = FixedOrders(orders=[orders], below=accepted), Deletions.uniform(1, slices)
-            life = simulate_repairs(policy, uniform, costs=costs, over=over, trials=_TRIALS, seed=seed)
+            life = simulate_repairs(
+                FixedOrders([orders]),
+                Deletions.uniform(1, slices),
+                costs=costs,
+                over=over,
+                below=accepted,
+                trials=_TRIALS,
+                seed=seed,
+            )
             lives[accepted] = life, least_after_deletion(orders, accepted)
         life, least = lives[accepted]
         depth_after = life.depth_counts @ np.arange(slices + 1) / _TRIALS

@@ -2,7 +2,7 @@
 
 Without repair a history is the times at which slices are first hit. With repairs all simulated systems take a step, a
 deletion, at once. The state of a shard is a small array: for each of its chains the slices that are left. Orders are
-chains that a repair trains to their end; what `forests.AsNeeded` does to chains, tests compare state by state.
+chains that a repair trains to their end; what `Growth` does to chains, tests compare state by state.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import BaseModel, PlainSerializer
 
-from s3t.core import AsNeeded, Order, StageCosts
+from s3t.core import AsNeeded, FixedOrders, Order, StageCosts
 from s3t.errors import PlanningError
 from s3t.orders.selector import SUM_TOLERANCE
 from s3t.planning.bounds import paper_bound
@@ -242,17 +242,6 @@ def _check(orders: Orders, deletions: Deletions, *, trials: int, others: Sequenc
         raise PlanningError("the system to simulate", problems)
 
 
-@dataclass(frozen=True, kw_only=True)
-class FixedOrders:
-    """Orders that a repair trains to their end, and when it comes."""
-
-    orders: Orders
-    below: int = 1
-    """A shard is repaired as soon as fewer slices than this are left: 1, when it is dead; 0, never."""
-    every: int | None = None
-    """Number of deletions in the system after which all shards are repaired, again and again; None: never."""
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Life:
     """N simulated systems of m shards over R deletions, with repairs. Costs are in the unit of the stages' costs."""
@@ -285,22 +274,27 @@ def simulate_repairs(
     *,
     costs: StageCosts,
     over: int,
+    below: int | None = None,
+    every: int | None = None,
     trials: int = 1_000,
     seed: int = 0,
 ) -> Life:
-    """Simulate systems over R = `over` deletions, with replacement. As needed, the hit shard is repaired after each.
+    """Simulate systems over R = `over` deletions, with replacement.
+
+    A shard is repaired as soon as fewer slices than `below` are left: 1, when it is dead; 0, never; None: after each of
+    its hits. All shards are after `every` so many deletions in the system, again and again; None: never.
 
     >>> found = simulate_repairs(AsNeeded(depth=2), Deletions.uniform(1, 3), costs=StageCosts((1.0, 1.0, 1.0)), over=9)
     >>> found.training, found.dead_share, float(found.mean_depth.mean())
     (3.0, 0.0, 2.0)
     """
     shards, slices = deletions.probabilities.shape
-    _check_repairs(policy, deletions, costs, over, trials)
+    _check_repairs(policy, deletions, costs, over, trials, below, every)
     system: _Shards
     if isinstance(policy, AsNeeded):
-        system, below, every = _Forests(policy, costs, deletions.probabilities, trials * shards), slices + 1, None
+        system = _Forests(policy, costs, deletions.probabilities, trials * shards)
     else:
-        system, below, every = _Orders(policy.orders, costs, trials), policy.below, policy.every
+        system = _Orders(policy.orders, costs, trials)
     generator, steps = np.random.default_rng(seed), np.cumsum(deletions.probabilities.reshape(-1))
     first_rows = np.arange(trials) * shards
     repairs, cost = np.zeros(trials, dtype=np.int64), np.zeros(trials)
@@ -316,7 +310,7 @@ def simulate_repairs(
         hit_total += hit_depths
         dead += int((hit_depths == 0).sum())
         least = min(least, int(hit_depths.min()))
-        due = [rows[hit_depths < below]]
+        due = [rows if below is None else rows[hit_depths < below]]
         if every is not None and number % every == 0:
             due.append(np.arange(trials * shards))
         for each in due:
@@ -342,23 +336,29 @@ def simulate_repairs(
 
 
 def _check_repairs(
-    policy: FixedOrders | AsNeeded, deletions: Deletions, costs: StageCosts, over: int, trials: int
+    policy: FixedOrders | AsNeeded,
+    deletions: Deletions,
+    costs: StageCosts,
+    over: int,
+    trials: int,
+    below: int | None,
+    every: int | None,
 ) -> None:
     slices = deletions.slices
     problems = [] if over >= 0 else [f"{over} deletions: give a number from 0"]
     if costs.slices != slices:
         problems.append(f"costs of {costs.slices} depths for shards of {slices} slices")
+    if below is not None and not 0 <= below <= slices:
+        problems.append(f"repair below {below} slices: a shard has 0 to {slices}")
+    if every is not None and every < 1:
+        problems.append(f"repair after every {every} deletions: give at least 1")
+    orders: Orders = [[(0,)]] * deletions.shards
     if isinstance(policy, AsNeeded):
         policy.check(slices)
-        orders: Orders = [[(0,)]] * deletions.shards
     else:
         orders = policy.orders
         if any(len(order) < slices for chosen in orders for order in chosen):
             problems.append(f"an order ends before all {slices} slices")
-        if not 0 <= policy.below <= slices:
-            problems.append(f"repair below {policy.below} slices: a shard has 0 to {slices}")
-        if policy.every is not None and policy.every < 1:
-            problems.append(f"repair after every {policy.every} deletions: give at least 1")
     _check(orders, deletions, trials=trials, others=problems)
 
 

@@ -21,7 +21,7 @@ from pydantic import (
 )
 from pydantic_core import core_schema
 
-from s3t.core import METHODS, Growth, Method, StageCosts, method_named
+from s3t.core import METHODS, FixedOrders, Forests, Growth, Method, Order, StageCosts, method_named
 from s3t.errors import SettingError
 from s3t.orders import Setting, prior_rows, selector_problem
 from s3t.orders.rules import MAX_FULL_SLICES
@@ -439,12 +439,15 @@ class Recipe(Part):
         if self.prediction.ensemble == "sequences":
             yield "prediction.ensemble: chains grown as needed do not answer side by side; use shards"
 
-    def growth(self) -> Growth | None:
-        """Repair as needed, if the recipe says so. Costs of stages follow from declared numbers, never from times."""
+    def growth(self, orders: tuple[tuple[Order, ...], ...]) -> Growth:
+        """The policy of which stages are trained: given orders of each shard, or chains as `deletion.repair` says.
+
+        Costs of stages follow from declared numbers, never from times.
+        """
         asked = self.deletion.repair
         if not isinstance(asked, RepairAsNeeded):
-            return None
-        return Growth(policy=asked.made(), costs=self.stage_costs, chances=self.chances)
+            return FixedOrders(orders)
+        return Forests(policy=asked.made(), costs=self.stage_costs, chances=self.chances)
 
     @property
     def stage_costs(self) -> StageCosts:

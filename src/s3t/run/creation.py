@@ -23,7 +23,7 @@ from s3t.ledger import Ledger, SliceState
 from s3t.ledger.address import without_password
 from s3t.ledger.filling import WaitingRecords, record_rows
 from s3t.orders import KNOW_NO_PRIOR, orders_of_shards
-from s3t.recipe import Recipe, recipe_from
+from s3t.recipe import Recipe, RepairAsNeeded, recipe_from
 from s3t.records.ingest import ingest_into
 from s3t.records.public import public_digest, public_records, write_public
 from s3t.records.reading import Data
@@ -120,7 +120,7 @@ def _made(
 
 def _orders(recipe: Recipe, progress: Progress) -> tuple[tuple[Order, ...], ...]:
     """Every shard's orders: from what is declared, never from how many records a slice has."""
-    if recipe.growth() is not None:  # chains follow from live stages
+    if isinstance(recipe.deletion.repair, RepairAsNeeded):  # chains follow from live stages
         return ((tuple(range(recipe.partition.slices)),),) * recipe.partition.shards
     sequences = recipe.sequences
     return orders_of_shards(sequences.selector, recipe.settings(), vary=sequences.vary_by_shard, progress=progress)

@@ -30,7 +30,7 @@ class Latest:
     _newest: int = field(default=0, init=False)
     _scores: dict[str, float] = field(default_factory=dict, init=False)  # a manifest never changes under its key
     _inventory: tuple[Snapshot, Description, Inventory] | None = field(default=None, init=False)  # the last one made
-    _growth: tuple[Description, Growth | None] | None = field(default=None, init=False)  # of the description read last
+    _growth: tuple[Description, Growth] | None = field(default=None, init=False)  # of the description read last
     _scoring: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def snapshot(self) -> Snapshot:
@@ -61,20 +61,20 @@ class Latest:
         self._inventory = None if self.only_serves else (snapshot, described, inventory)
         return inventory
 
-    def _growth_of(self, described: Description) -> Growth | None:
-        """Repair as needed, as a run.json says; None if the run has fixed orders.
+    def _growth_of(self, described: Description) -> Growth:
+        """The policy of which stages are trained, as a run.json says.
 
         From declared numbers alone: with the costs that the ledger measures, the choice would follow from records.
         """
         known = self._growth
         if known is None or known[0] is not described:
-            known = self._growth = described, described.present(self.recipe).growth()
+            known = self._growth = described, described.present(self.recipe).growth(described.orders)
         return known[1]
 
     def inventory_of(self, snapshot: Snapshot, described: Description) -> Inventory:
         """The inventory under a run.json, the present one or a proposal."""
-        growth, prototypes = self._growth_of(described), self.recipe.method.has_prototypes
-        inventory = snapshot.inventory(described.orders, prototypes=prototypes, growth=growth)
+        prototypes = self.recipe.method.has_prototypes
+        inventory = snapshot.inventory(self._growth_of(described), prototypes=prototypes)
         if self.only_serves:  # a lost stage cannot be trained again; a backup may bring it back
             lost = lost_stages(self.store, inventory.alive)
             alive = {stage: key for stage, key in inventory.alive.items() if stage not in lost}

@@ -118,7 +118,7 @@ class Orders:
     def _check(self, budget: int, description: Description, recipe: Recipe) -> None:
         if recipe.method.one_order:
             raise InputError("the budget", f"method {recipe.method} has one order a shard, and no more can be added")
-        if description.present(recipe).growth() is not None:
+        if isinstance(description.present(recipe).deletion.repair, RepairAsNeeded):
             what = "the run grows its chains as needed, and has no fixed orders: give --spares or --spare-depth"
             raise InputError("the budget", what)
         slices, present = len(description.orders[0][0]), len(description.orders[0])

@@ -82,7 +82,7 @@ def status_of(parts: Parts, inventory: Inventory, *, full: bool = False) -> Stat
         stored_bytes=_bytes(parts, inventory) if full else None,
         missing=len(missing),
         missing_hours=hours,
-        wanted_depth=inventory.wanted_depth,
+        wanted_depth=inventory.growth.depth,
         shards=shards_of(inventory, range(len(inventory.orders))),
         answering=tuple(sorted(inventory.answering(prototypes_alone=recipe.prediction.prototypes_alone))),
         gaps=description.gaps,
@@ -112,12 +112,11 @@ def _bytes(parts: Parts, inventory: Inventory) -> int:
 def shards_of(inventory: Inventory, shards: Iterable[int]) -> tuple[Shard, ...]:
     """Some shards, as an inventory has them."""
     classifiers, slices, scores = inventory.classifiers(), range(inventory.slices), inventory.scores or {}
-    spares = None if inventory.growth is None else inventory.growth.policy.spares
     found = []
     for shard in shards:
         orders, serving, classifier = inventory.orders[shard], inventory.serving(shard), classifiers.get(shard)
         chains = tuple(
-            Chain(order=order, depth=inventory.depth(shard, order), name=_chain_name(place, spares))
+            Chain(order=order, depth=inventory.depth(shard, order), name=_chain_name(place, inventory.growth.spares))
             for place, order in enumerate(orders)
         )
         found.append(
