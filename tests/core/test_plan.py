@@ -55,7 +55,7 @@ def test_afterwards_records_are_fewer_and_no_tainted_stage_is_alive(losses, aliv
 def test_stages_of_orders_that_the_inventory_does_not_know_are_tainted_like_any_other(losses):
     """Another process has added the orders since."""
     known = inventory()
-    few = replace(known, orders=tuple(own[:1] for own in known.orders))
+    few = replace(known, growth=FixedOrders(tuple(own[:1] for own in known.orders)))
     assert plan_deletion(few, losses).tainted == plan_deletion(known, losses).tainted
 
 
