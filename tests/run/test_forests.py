@@ -262,6 +262,7 @@ def test_chains_are_made_anew_when_stages_are_taken(made, tmp_path):
     """An inventory of other live stages has other chains; nothing is remembered of the old ones."""
     with clone(made[0], tmp_path / "run") as run:
         inventory = run.inventory()
+    assert inventory.orders[0] == ((0, 1), (2,))
     left = {stage: key for stage, key in inventory.alive.items() if stage.shard == 1 or 0 not in stage.prefix}
     after = replace(inventory, alive=left)
     assert after.orders[0] == ((2, 0), (1,))
