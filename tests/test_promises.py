@@ -113,7 +113,6 @@ def test_docs_list_the_rooms_in_their_order_and_the_pure_ones():
 
 def test_pure_rooms_import_neither_torch_nor_sql_nor_http():
     files = [path for path in FILES if room_of(path) in PURE] + [SOURCE / name for name in PURE_FILES]
-    files.append(SERVER / "gateway" / "swap.py")
     for path in files:
         assert not {module.partition(".")[0] for module in imports_of(path)} & IMPURE, path
 

@@ -1,42 +1,34 @@
-"""A run that is served, and its answers on their way to a client: they leave only while no deletion overtakes them."""
+"""Answers on their way to a client: they leave only while no deletion overtakes them."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import time
-from dataclasses import dataclass, field
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from anyio import CapacityLimiter, to_thread
+from anyio import to_thread
 from fastapi.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from s3t.ledger.presence import TRUSTED_SECONDS
 from s3t.ledger.sessions import LEASE_SECONDS
-from s3t_server.batching import AnswerShare, Batcher
-from s3t_server.callers import Callers
 from s3t_server.documents import inputs_of
 from s3t_server.guard import NotTaken
-from s3t_server.metrics import Metrics
 from s3t_server.problems import Refused
-from s3t_server.repairs import Repairer, Repairs
-from s3t_server.settings import Settings
-from s3t_server.writing import Scribe
 
 if TYPE_CHECKING:
     from s3t.records.ingest import IngestedInputs
-    from s3t.run import Run
     from s3t.run.answers import Predictions
-    from s3t.run.writer import Writer
-    from s3t_server.gateway.gateway import Gateway
+    from s3t.run.pending import Pending
+    from s3t_server.served import ServedRun
 
 GENERATION_HEADER = "S3T-Generation"
 EVENTS = "text/event-stream"
 """Media type of server-sent events."""
-DELETING_THREADS = 32
-"""Deletions of a run that a worker accepts at once. They share transactions."""
 ABORT = "s3t.abort"
 """Key in a request's scope of what drops its connection at once, with all that waits in it. uvicorn's own close goes on
 sending that for as long as the client likes."""
@@ -50,93 +42,63 @@ _FEW_VALUES = 1000
 """Answers with more are rendered in a thread, so that other requests go on."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ServedRun:
-    """A run that is served, and what its routes share."""
-
-    name: str
-    run: Run
-    writer: Writer
-    """The run's, for texts."""
-    callers: Callers
-    batcher: Batcher
-    scribe: Scribe
-    """Writes texts, where the run has a language model."""
-    metrics: Metrics
-    settings: Settings
-    repairs: Repairs
-    repairer: Repairer
-    deletions: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(DELETING_THREADS))
-    """Threads for deletions. They may wait for other servers, so they must not keep the threads that answer."""
-    gateway: Gateway | None = None
-    """Asks an engine for the answers; None: the run computes them."""
-
-
 def check_model(served: ServedRun, name: str | None) -> None:
     """Check the model that a client of another server has named."""
     if name not in (None, served.name):
         raise Refused(HTTPStatus.NOT_FOUND, f"there is no such model here; this address serves {served.name}")
 
 
-class Renderer(Protocol):
-    """Gives answers the shape that a client wants."""
-
-    def __call__(self, predictions: Predictions) -> Any:
-        """The document, JSON-compatible."""
-        ...
+Renderer: TypeAlias = "Callable[[Predictions], Any]"
+"""Gives answers the shape that a client wants, JSON-compatible."""
 
 
-class PendingResponse(Response):
+class FencedResponse(Response, ABC):
+    """A response that leaves only while no deletion overtakes it. Else it is made again: each takes a stage, so
+    there is an end."""
+
+    def __init__(self, served: ServedRun) -> None:
+        super().__init__()
+        self._served = served
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        while not await self._attempt(scope, send):
+            pass
+
+    @abstractmethod
+    async def _attempt(self, scope: Scope, send: Send) -> bool:
+        """Make the answer and send it; False if a deletion has overtaken it before anything left."""
+
+
+class PendingResponse(FencedResponse):
     """Predictions that deletions wait for until they are handed to the connection."""
 
     def __init__(self, served: ServedRun, inputs: IngestedInputs, render: Renderer) -> None:
-        super().__init__()
-        self._served = served
-        self._inputs = inputs
-        self._render = render
+        super().__init__(served)
+        self._inputs, self._render = inputs, render
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, and answer again for as long as deletions overtake it. Each takes a stage, so there is an end."""
-        while True:
-            share = await self._served.batcher.answer(self._inputs)
-            try:
-                body = await self._body(share)
-                if await may_leave(share):
-                    await self._send(body, share, scope, send)
-                    return
-            finally:
-                share.release()
+    async def _attempt(self, scope: Scope, send: Send) -> bool:
+        share = await self._served.batcher.answer(self._inputs)
+        try:
+            body = await self._body(share.predictions)
+            if not await may_leave(share.pending):
+                return False
+            handover = Handover(self._served, share.pending, scope, send)
+            await handover.whole(body, generation=share.predictions.generation, count=len(share.predictions))
+            return True
+        finally:
+            share.release()
 
-    async def _body(self, share: AnswerShare) -> bytes:
-        shown = share.predictions.probabilities
-        if len(share.predictions) > _FEW_VALUES or (shown is not None and shown.size > _FEW_VALUES):
-            return await to_thread.run_sync(self._rendered, share)
-        return self._rendered(share)
+    async def _body(self, predictions: Predictions) -> bytes:
+        def rendered() -> bytes:
+            return json.dumps(self._render(predictions), ensure_ascii=False, allow_nan=False).encode()
 
-    def _rendered(self, share: AnswerShare) -> bytes:
-        return json.dumps(self._render(share.predictions), ensure_ascii=False, allow_nan=False).encode()
-
-    async def _send(self, body: bytes, share: AnswerShare, scope: Scope, send: Send) -> None:
-        generation, count = share.predictions.generation, len(share.predictions)
-        handover = Handover(share, scope, send, seconds=self._served.settings.send_seconds)
-        await handover.whole(body, generation=generation, count=count)
-        self._served.metrics.answered(self._served.name, count)
+        shown = predictions.probabilities
+        if len(predictions) > _FEW_VALUES or (shown is not None and shown.size > _FEW_VALUES):
+            return await to_thread.run_sync(rendered)
+        return rendered()
 
 
-class Leaving(Protocol):
-    """An answer that leaves the server; `s3t.run.pending.Pending` is one."""
-
-    @property
-    def lease_is_fresh(self) -> bool:
-        """As `Pending.lease_is_fresh`."""
-        ...
-
-    def may_leave(self) -> bool:
-        """As `Pending.may_leave`."""
-        ...
-
-
-async def may_leave(pending: Leaving) -> bool:
+async def may_leave(pending: Pending) -> bool:
     """As `Pending.may_leave`, without keeping the event loop waiting for the ledger."""
     if not pending.lease_is_fresh:
         await to_thread.run_sync(pending.may_leave)  # it asks the ledger
@@ -146,16 +108,12 @@ async def may_leave(pending: Leaving) -> bool:
 class Handover:
     """An answer's way to its connection. No part of it waits there for longer than a deletion may wait for it.
 
-    Args:
-        pending: the answer; each part leaves only within its lease.
-        seconds: longest time that all parts together may wait for the client.
+    Each part leaves only within the lease of what is pending.
     """
 
-    def __init__(self, pending: Leaving, scope: Scope, send: Send, *, seconds: float) -> None:
-        self._pending = pending
-        self._scope = scope
-        self._send = send
-        self._left = seconds
+    def __init__(self, served: ServedRun, pending: Pending, scope: Scope, send: Send) -> None:
+        self._served, self._pending, self._scope, self._send = served, pending, scope, send
+        self._left = served.settings.send_seconds  # for which all parts together may wait for the client
 
     async def begin(self, media_type: str, *, generation: int, count: int, length: int | None = None) -> None:
         """Send the headers of an answer to `count` inputs; without a length its end ends it. Raises as `part`."""
@@ -168,7 +126,6 @@ class Handover:
         await self._hand_over({"type": "http.response.start", "status": 200, "headers": headers})
 
     async def part(self, content: bytes, *, last: bool = False) -> None:
-        """Send a part of the body."""
         await self._hand_over({"type": "http.response.body", "body": content, "more_body": not last})
 
     async def whole(self, body: bytes, *, generation: int, count: int) -> None:
@@ -177,6 +134,7 @@ class Handover:
         for start in range(0, len(body), _PART_BYTES):
             part = body[start : start + _PART_BYTES]
             await self.part(part, last=start + len(part) == len(body))
+        self._served.metrics.answered(self._served.name, count)
 
     async def _hand_over(self, message: Message) -> None:
         began = time.monotonic()

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from http import HTTPStatus
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastapi import Depends, FastAPI, Response
 from fastapi.openapi.utils import get_openapi
@@ -16,29 +15,18 @@ from starlette.types import Receive, Scope, Send
 
 import s3t
 from s3t_server import problems
-from s3t_server.answering import ABORT, ServedRun
-from s3t_server.batching import Batcher
-from s3t_server.callers import Callers
+from s3t_server.answering import ABORT
 from s3t_server.guard import Guard
-from s3t_server.holding import held_of
 from s3t_server.metrics import Metrics
 from s3t_server.page.board import Board
 from s3t_server.page.routes import page_of, static_files
 from s3t_server.page.sections import Page
 from s3t_server.problems import Refused
-from s3t_server.repairs import Repairer, Repairs
-from s3t_server.routes import problem_responses, requires, router_of
+from s3t_server.routes import group, requires, router_of
+from s3t_server.served import ServedRun
 from s3t_server.settings import Settings
 from s3t_server.shapes import shapes_of
-from s3t_server.tokens import Access
-from s3t_server.watch import Watch
-from s3t_server.writing import Scribe
 
-if TYPE_CHECKING:
-    from s3t_server.gateway.gateway import Gateway
-
-LOOK_SECONDS = 0.01
-"""Between two looks at the ledger: how soon a deletion that another process accepts is effective here."""
 _PLAIN = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -68,14 +56,19 @@ def create_app(settings: Settings) -> FastAPI:
         S3TError: a run cannot be opened, or its base model cannot be loaded; none is left open.
     """
     metrics = Metrics()
-    served = _opened(settings, metrics)
+    with ExitStack() as opened:  # closes those before one that cannot be opened
+        served = []
+        for name, path in zip(settings.names, settings.runs, strict=True):
+            served.append(ServedRun(name, path, settings, metrics))
+            opened.callback(served[-1].close)
+        closing = opened.pop_all()
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        async with AsyncExitStack() as closing:  # also if one of them cannot be closed
-            for one in served:
-                closing.push_async_callback(run_in_threadpool, close, one)
+        try:
             yield
+        finally:
+            await run_in_threadpool(closing.close)  # all, also if one of them cannot be closed
 
     app = _App(
         title="s3t",
@@ -87,89 +80,18 @@ def create_app(settings: Settings) -> FastAPI:
         openapi_url="/v1/openapi.json",
     )
     problems.install(app)
-    pages = [Page(one, Board(one.run, one.repairs, Watch(one.run)), settings.names) for one in served]
     app.include_router(static_files())
     for place, one in enumerate(served):
-        addresses = [*([""] if place == 0 else []), f"/runs/{one.name}"]  # routes are compared in this order
-        for address in addresses:
+        page = Page(one, Board(one.run), settings.names)
+        for address in [*([""] if place == 0 else []), f"/runs/{one.name}"]:  # routes are compared in this order
             in_schema = address == ""  # those of every run are described once
             app.include_router(router_of(one), prefix=f"{address}/v1", include_in_schema=in_schema)
-            app.include_router(held_of(one), prefix=f"{address}/v1", include_in_schema=in_schema)
             app.include_router(shapes_of(one), prefix=address, include_in_schema=in_schema)
-            app.include_router(page_of(pages[place]), prefix=address)
+            app.include_router(page_of(page), prefix=address)
     _add_health(app, served, metrics)
     app.add_middleware(Guard, settings=settings, metrics=metrics)
     app.openapi = lambda: _described(app)  # type: ignore[method-assign]
     return app
-
-
-def close(served: ServedRun) -> None:
-    """Answer what waits, end texts and repairs, and close a run."""
-    served.batcher.close()
-    served.scribe.close()
-    if served.gateway is not None:
-        served.gateway.close()
-    served.repairer.close()
-    served.run.close()
-
-
-def _opened(settings: Settings, metrics: Metrics) -> list[ServedRun]:
-    served: list[ServedRun] = []
-    try:
-        for name, path in zip(settings.names, settings.runs, strict=True):
-            served.append(_open(name, path, settings, metrics))
-    except BaseException:
-        for one in served:
-            close(one)
-        raise
-    return served
-
-
-def _open(name: str, path: Path, settings: Settings, metrics: Metrics) -> ServedRun:
-    run = s3t.Run.open(path)
-    try:
-        if settings.engine is None:
-            run.prepare(look_seconds=LOOK_SECONDS)
-        run.parts.presence.start()  # also while nothing is asked, it finishes what other processes leave undone
-        gateway = _gateway(run, settings)
-    except BaseException:
-        run.close()
-        raise
-    most = 0 if settings.exact else run.recipe.prediction.batch_size
-    repairs = Repairs(run)
-    return ServedRun(
-        name=name,
-        run=run,
-        writer=run.parts.writer,
-        callers=Callers(Access(run), frozenset(settings.open_scopes)),
-        batcher=Batcher(
-            gateway or run,
-            most=most,
-            wait=settings.wait,
-            max_queued=settings.max_queued_inputs,
-            max_queued_bytes=settings.max_queued_bytes,
-        ),
-        scribe=Scribe(run.parts.writer, most=settings.max_texts, max_queued=settings.max_queued_texts),
-        metrics=metrics,
-        settings=settings,
-        repairs=repairs,
-        repairer=Repairer(repairs, by_policy=settings.repair, hours_a_day=settings.repair_hours_a_day),
-        gateway=gateway,
-    )
-
-
-def _gateway(run: s3t.Run, settings: Settings) -> Gateway | None:
-    if settings.engine is None or settings.engine_adapters is None:
-        return None
-    from s3t_server.gateway.gateway import Gateway  # here: most servers have none
-
-    return Gateway(
-        run,
-        url=settings.engine,
-        folder=settings.engine_adapters,
-        patience=settings.engine_seconds,
-        look_seconds=LOOK_SECONDS,
-    )
 
 
 def _add_health(app: FastAPI, served: Sequence[ServedRun], metrics: Metrics) -> None:
@@ -182,29 +104,19 @@ def _add_health(app: FastAPI, served: Sequence[ServedRun], metrics: Metrics) -> 
     def readyz() -> dict[str, Any]:
         """Each run has a live shard, and its ledger can be asked."""
         for one in served:
-            inventory, settings = one.run.inventory(), one.run.recipe.prediction
-            if not inventory.answering(prototypes_alone=settings.prototypes_alone):
-                remedy = "it needs a repair" if any(inventory.records.values()) else "it holds no record"
-                raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, f"no shard of a run can answer; {remedy}")
-        for one in served:
-            if one.gateway is not None and (trouble := one.gateway.trouble) is not None:
-                raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, f"{trouble}; the server's log has more")
+            if (trouble := one.trouble) is not None:
+                raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, trouble)
         return {"status": "ready"}
 
-    @app.get(
-        "/metrics",
-        summary="Numbers for Prometheus",
-        dependencies=[Depends(requires(served[0], "operate"))],
-        response_class=Response,
-        responses={
-            **problem_responses(),
-            200: {"content": {"text/plain": {}}, "description": "Prometheus's text format"},
-        },
-        tags=["health"],
-    )
+    numbers = group("health", Depends(requires(served[0], "operate")))
+    described = {"content": {"text/plain": {}}, "description": "Prometheus's text format"}
+
+    @numbers.get("/metrics", summary="Numbers for Prometheus", response_class=Response, responses={200: described})
     def page() -> Response:
         """Numbers of all workers and runs. Needs the scope operate of the first run."""
         return Response(metrics.page([(one.name, one.run) for one in served]), media_type=_PLAIN)
+
+    app.include_router(numbers)
 
 
 def _described(app: FastAPI) -> dict[str, Any]:

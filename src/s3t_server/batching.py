@@ -6,9 +6,9 @@ import asyncio
 import queue
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from http import HTTPStatus
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from s3t.errors import ClosedError
 from s3t_server.problems import Refused
@@ -20,43 +20,22 @@ if TYPE_CHECKING:
 
 
 class AnswerShare:
-    """One request's part of pending answers to several. Release it: deletions wait for the last of them."""
+    """One request's part of pending answers to several. Release it: deletions wait for the last of them.
 
-    def __init__(self, predictions: Predictions, pending: PendingAnswers, unreleased: _Countdown) -> None:
-        self.predictions = predictions
-        self._pending = pending
+    Args:
+        unreleased: parts of the same answers.
+    """
+
+    def __init__(self, predictions: Predictions, pending: PendingAnswers, unreleased: set[AnswerShare]) -> None:
+        self.predictions, self.pending = predictions, pending
         self._unreleased = unreleased
-        self._released = False
-
-    @property
-    def lease_is_fresh(self) -> bool:
-        """As `PendingAnswers.lease_is_fresh`."""
-        return self._pending.lease_is_fresh
-
-    def may_leave(self) -> bool:
-        """As `PendingAnswers.may_leave`."""
-        return self._pending.may_leave()
+        unreleased.add(self)
 
     def release(self) -> None:
-        """Say that this part has left, or never will. May be called twice."""
-        if not self._released:
-            self._released = True
-            if self._unreleased.decrement():
-                self._pending.release()
-
-
-class _Countdown:
-    """A number that several threads count down."""
-
-    def __init__(self, number: int) -> None:
-        self._number = number
-        self._lock = threading.Lock()
-
-    def decrement(self) -> bool:
-        """True if it is 0 now."""
-        with self._lock:
-            self._number -= 1
-            return self._number == 0
+        """Say that this part has left, or never will. May be called twice, and in any thread."""
+        self._unreleased.discard(self)
+        if not self._unreleased:
+            self.pending.release()
 
 
 class _Asked(NamedTuple):
@@ -74,23 +53,19 @@ class _Asked(NamedTuple):
         return int(self.inputs.features.nbytes)
 
 
-class Holder(Protocol):
-    """Source of held answers: a run, or its gateway."""
-
-    def hold(self, *requests: IngestedInputs) -> PendingAnswers:
-        """As `Run.hold`."""
-
-
 class Batcher:
     """Answers the requests of one run, in a thread of its own.
 
     Args:
+        hold: `Run.hold`, or that of its gateway.
         most: inputs that are answered together; 0: each request alone.
         wait: longest wait of a request for others, in seconds.
     """
 
-    def __init__(self, holder: Holder, *, most: int, wait: float, max_queued: int, max_queued_bytes: int) -> None:
-        self._holder = holder
+    def __init__(
+        self, hold: Callable[..., PendingAnswers], *, most: int, wait: float, max_queued: int, max_queued_bytes: int
+    ) -> None:
+        self._hold = hold
         self._most = most
         self._wait = wait
         self._max_queued = max_queued
@@ -103,7 +78,6 @@ class Batcher:
         self._thread.start()
 
     async def answer(self, inputs: IngestedInputs) -> AnswerShare:
-        """Answer checked inputs."""
         loop = asyncio.get_running_loop()
         asked = _Asked(inputs, loop.create_future(), loop, time.monotonic())
         with self._counting:
@@ -167,14 +141,15 @@ class Batcher:
 
     def _answer(self, batch: Sequence[_Asked]) -> None:
         try:
-            pending = self._holder.hold(*(each.inputs for each in batch))
+            pending = self._hold(*(each.inputs for each in batch))
         except BaseException as error:
             for each in batch:
                 _tell(each, error=error)
             return
-        unreleased = _Countdown(len(batch))
-        for each, predictions in zip(batch, pending.predictions, strict=True):
-            _tell(each, share=AnswerShare(predictions, pending, unreleased))
+        unreleased: set[AnswerShare] = set()
+        shares = [AnswerShare(predictions, pending, unreleased) for predictions in pending.predictions]
+        for each, share in zip(batch, shares, strict=True):
+            _tell(each, share=share)
 
 
 def _tell(asked: _Asked, *, share: AnswerShare | None = None, error: BaseException | None = None) -> None:

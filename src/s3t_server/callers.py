@@ -40,14 +40,6 @@ class Caller:
         return scope in self.scopes
 
 
-@dataclass(frozen=True)
-class _Known:
-    """Tokens that were found since the ledger had a version."""
-
-    version: int | None
-    tokens: dict[bytes, Token] = field(default_factory=dict)
-
-
 @dataclass
 class Callers:
     """The callers of one run. Safe to share among threads."""
@@ -56,7 +48,8 @@ class Callers:
     open_scopes: frozenset[str]
     """Scopes that need no token."""
     _asked: dict[str, deque[float]] = field(default_factory=dict, init=False)
-    _known: _Known = field(default_factory=lambda: _Known(None), init=False)
+    _known: tuple[int | None, dict[bytes, Token]] = field(default_factory=lambda: (None, {}), init=False)
+    """A version of the ledger, and the tokens that were found since."""
     _counting: threading.Lock = field(default_factory=threading.Lock, init=False)
     _asking: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(_THREADS), init=False)
 
@@ -90,13 +83,13 @@ class Callers:
     def _find(self, secret: str) -> Token | None:
         version, digest = self.access.ledger.version(), digest_of(secret)
         known = self._known
-        if version is None or known.version != version:
-            known = self._known = _Known(version)
-        token = known.tokens.get(digest)
+        if version is None or known[0] != version:
+            known = self._known = version, {}
+        token = known[1].get(digest)
         if token is None:
             token = self.access.find(secret)
             if token is not None and version is not None:  # of a wrong one nothing is kept, however many are tried
-                known.tokens[digest] = token
+                known[1][digest] = token
         return token
 
     def _count(self, token: Token) -> None:

@@ -1,24 +1,36 @@
-"""Requests for texts as OpenAI's clients send them: `/v1/completions` and `/v1/chat/completions`.
+"""Texts for OpenAI's clients: `/v1/completions` and `/v1/chat/completions`, whole or as server-sent events.
 
-Fields that change nothing here are ignored; what would change the text and cannot be honoured is refused.
+Fields that change nothing here are ignored; what would change the text and cannot be honoured is refused. Annotations
+are values here, as in `s3t_server.routes`.
 """
 
+import asyncio
 import json
+import logging
 import secrets
-from collections.abc import Collection, Mapping, Sequence
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Response
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, WithJsonSchema
+from pydantic import Field, StrictBool, StrictInt, StrictStr, WithJsonSchema
+from starlette.types import Receive, Scope, Send
 
-from s3t.prediction.generation import Sampling
-from s3t.wording import counted
-from s3t_server.answering import EVENTS, ServedRun, check_model
-from s3t_server.documents import RequestBody
-from s3t_server.problems import Refused, wrong_input
-from s3t_server.routes import OF_A_BODY, problem_responses
-from s3t_server.texts import Shape, TextsResponse
+from s3t.errors import OvertakenError, S3TError
+from s3t.prediction.generation import Finish, Likely, Piece, Sampling, WrittenToken
+from s3t.records.ingest import IngestedInputs
+from s3t.run.pending import PendingTexts
+from s3t.run.writer import Collected
+from s3t_server.answering import EVENTS, FencedResponse, Handover, check_model, may_leave
+from s3t_server.documents import ForeignBody, RequestBody
+from s3t_server.problems import Refused, refusal_of, wrong_input
+from s3t_server.routes import OF_A_BODY, refusals
+from s3t_server.served import ServedRun
+from s3t_server.writing import Gone, Order
 
 DEFAULT_TOKENS = 16
 """Tokens of a completion whose request names none, as OpenAI has it."""
@@ -68,10 +80,11 @@ class StreamOptions(RequestBody):
     continuous_usage_stats: Literal[False] | None = None
 
 
-class TextRequest(BaseModel):
-    """Fields of both routes. Others are ignored if they change nothing, and else refused."""
+class TextRequest(ForeignBody):
+    """Fields of both routes."""
 
-    model_config = ConfigDict(extra="allow", json_schema_extra={"additionalProperties": False})
+    ignored = IGNORED
+    without_effect = WITHOUT_EFFECT
 
     model: StrictStr | None = Field(default=None, description="The run's name, as GET /v1/models has it.")
     max_tokens: Annotated[StrictInt, Field(ge=1)] | None = Field(default=None, description="Tokens of a text at most.")
@@ -156,7 +169,7 @@ def add_texts(router: APIRouter, served: ServedRun) -> None:
     router.post(
         own,
         summary="Write after a chat, as OpenAI does" if chats else "Write after prompts, as OpenAI does",
-        responses=problem_responses(*OF_A_BODY, HTTPStatus.NOT_FOUND) | {200: described},
+        responses=refusals(*OF_A_BODY, HTTPStatus.NOT_FOUND) | {200: described},
     )(chat if chats else complete)
 
     @router.post(other, include_in_schema=False)
@@ -180,8 +193,7 @@ def _response(
     problems = [] if most is None or most <= longest else [f"max_tokens: give at most {longest}"]
     if asked.stream_options is not None and not asked.stream:
         problems.append("stream_options: are of a stream; leave them out, or give stream: true")
-    if problems := [*problems, *problems_of_others(asked.model_extra or {}, IGNORED, WITHOUT_EFFECT)]:
-        raise wrong_input(problems)
+    asked.check_others(problems)
     stop = asked.stop if isinstance(asked.stop, list) else [asked.stop] if asked.stop else []
     sampling = Sampling(
         max_new_tokens=longest if most is None else most,
@@ -196,29 +208,11 @@ def _response(
     counted = options is not None and options.include_usage is True
     return TextsResponse(
         served,
-        served.writer.checked(prompts),
+        served.run.parts.writer.checked(prompts),
         sampling,
         Shape(chat=chat, model=served.name, counted=counted, logprobs=logprobs is not None),
         stream=asked.stream is True,
     )
-
-
-def problems_of_others(
-    fields: Mapping[str, Any], ignored: Collection[str], without_effect: Mapping[str, Sequence[Any]]
-) -> list[str]:
-    """Problems of other fields: one for each known field that cannot be honoured, one for all unknown ones."""
-    problems, unknown = [], 0
-    for name, value in fields.items():
-        if value is None or name in ignored:
-            continue
-        if name not in without_effect:
-            unknown += 1
-        elif not any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in without_effect[name]):
-            values = " or ".join(map(json.dumps, without_effect[name]))
-            problems.append(f"{name}: cannot be honoured; leave it out" + (f", or give {values}" if values else ""))
-    if unknown:
-        problems.append(f"body: has {counted(unknown, 'field')} that s3t does not know; send none of these")
-    return problems
 
 
 def _messages(messages: Any) -> list[Any]:
@@ -240,3 +234,179 @@ def _messages(messages: Any) -> list[Any]:
 
 def _is_text(part: Any) -> bool:
     return isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """The shape of one request's answer."""
+
+    chat: bool
+    model: str
+    counted: bool
+    """A stream ends with a count of tokens."""
+    logprobs: bool = False
+    """Tokens are told one by one, with their probabilities."""
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    def whole(self, texts: Collected, pending: PendingTexts) -> dict[str, Any]:
+        choices: list[dict[str, Any]] = []
+        for index, parts in enumerate(texts.texts):
+            text = "".join(parts)
+            message = {"role": "assistant", "content": text, "refusal": None}
+            shown = {"message": message} if self.chat else {"text": text}
+            choices.append(self._choice(index, shown, texts.each[index], texts.finish[index]))
+        return self._document(pending, choices, usage=_usage(texts, pending))
+
+    def chunks(
+        self, pieces: Sequence[Piece] | None, texts: Collected, pending: PendingTexts
+    ) -> Iterator[dict[str, Any]]:
+        """Documents of what was added, one for each text that has grown or ended; at the end that of the tokens.
+
+        Args:
+            pieces: the additions; None at the end.
+        """
+        if pieces is None and self.counted:
+            yield self._document(pending, [], chunk=True, usage=_usage(texts, pending))
+        for index in dict.fromkeys(piece.text for piece in pieces or ()):
+            own = [piece for piece in pieces or () if piece.text == index]
+            text, finish = "".join(piece.added for piece in own), own[-1].finish
+            tokens = [token for piece in own for token in piece.tokens]
+            if text or tokens or finish:
+                role = {} if any(texts.texts[index]) else {"role": "assistant"}
+                shown = {"delta": role | {"content": text}} if self.chat else {"text": text}
+                choice = self._choice(index, shown, tokens, finish)
+                yield self._document(pending, [choice], chunk=True, **({"usage": None} if self.counted else {}))
+
+    def _choice(
+        self, index: int, shown: dict[str, Any], tokens: Sequence[WrittenToken], finish: Finish | None
+    ) -> dict[str, Any]:
+        logprobs = (_of_chat(tokens) if self.chat else _of_completion(tokens)) if self.logprobs else None
+        return {"index": index, **shown, "logprobs": logprobs, "finish_reason": finish}
+
+    def _document(
+        self, pending: PendingTexts, choices: list[Any], *, chunk: bool = False, **more: Any
+    ) -> dict[str, Any]:
+        kind = ("chat.completion.chunk" if chunk else "chat.completion") if self.chat else "text_completion"
+        return {
+            "id": f"{'chatcmpl' if self.chat else 'cmpl'}-{self.id}",
+            "object": kind,
+            "created": self.created,
+            "model": self.model,
+            "system_fingerprint": f"s3t-generation-{pending.generation}",
+            "choices": choices,
+            **more,
+        }
+
+
+def _of_chat(tokens: Sequence[WrittenToken]) -> dict[str, Any]:
+    def shown(one: Likely) -> dict[str, Any]:
+        return {"token": one.text, "logprob": one.logprob, "bytes": list(one.bytes)}
+
+    content = [shown(token.chosen) | {"top_logprobs": list(map(shown, token.likeliest))} for token in tokens]
+    return {"content": content, "refusal": None}
+
+
+def _of_completion(tokens: Sequence[WrittenToken]) -> dict[str, Any]:
+    return {
+        "tokens": [token.chosen.text for token in tokens],
+        "token_logprobs": [token.chosen.logprob for token in tokens],
+        "top_logprobs": [
+            {one.text: one.logprob for one in (token.chosen, *reversed(token.likeliest))} for token in tokens
+        ],
+        "text_offset": [token.offset for token in tokens],
+    }
+
+
+def _usage(texts: Collected, pending: PendingTexts) -> dict[str, int]:
+    written, prompt_tokens = sum(texts.tokens), pending.prompt_tokens
+    return {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": written,
+        "total_tokens": prompt_tokens + written,
+    }
+
+
+class TextsResponse(FencedResponse):
+    """Texts that deletions wait for until they are handed to the connection.
+
+    A whole text that a deletion overtakes is written anew. What has left of a stream cannot be taken back, so an error
+    ends it. A client that goes away gets nothing, and its texts end.
+    """
+
+    def __init__(
+        self, served: ServedRun, prompts: IngestedInputs, sampling: Sampling, shape: Shape, *, stream: bool
+    ) -> None:
+        super().__init__(served)
+        self._prompts, self._sampling, self._shape = prompts, sampling, shape
+        self._send_texts = self._parts if stream else self._whole
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._gone = asyncio.ensure_future(_disconnected(receive))
+        try:
+            with suppress(Gone):
+                await super().__call__(scope, receive, send)
+        finally:
+            self._gone.cancel()
+
+    async def _attempt(self, scope: Scope, send: Send) -> bool:
+        order = self._served.scribe.order(self._prompts, self._sampling)
+        try:
+            return await self._send_texts(order, scope, send)
+        finally:
+            order.leave()
+
+    async def _whole(self, order: Order, scope: Scope, send: Send) -> bool:
+        """Send finished texts; False if a deletion has overtaken them."""
+        texts = Collected(order.count)
+        try:
+            while (pieces := await order.part(self._gone)) is not None:
+                texts.add(pieces)
+        except OvertakenError:
+            return False
+        pending = order.pending
+        body = json.dumps(self._shape.whole(texts, pending)).encode()
+        if not await may_leave(pending):
+            return False
+        handover = Handover(self._served, pending, scope, send)
+        await handover.whole(body, generation=pending.generation, count=order.count)
+        return True
+
+    async def _parts(self, order: Order, scope: Scope, send: Send) -> bool:
+        """Send parts until the end, or an error; False if a deletion has come before the first."""
+        texts = Collected(order.count)
+        handover: Handover | None = None
+        try:
+            pieces: Sequence[Piece] | None = ()
+            while pieces is not None:
+                pieces = await order.part(self._gone)
+                pending = order.pending
+                for document in self._shape.chunks(pieces, texts, pending):
+                    if not await may_leave(pending):
+                        raise OvertakenError
+                    if handover is None:
+                        handover = Handover(self._served, pending, scope, send)
+                        await handover.begin(EVENTS, generation=pending.generation, count=order.count)
+                    await handover.part(_event(document))
+                texts.add(pieces or ())
+        except S3TError as error:
+            order.leave()  # nothing that was written leaves any more
+            if handover is not None:
+                logging.getLogger("s3t_server").info("a stream has ended early: %s", type(error).__name__)
+                await handover.part(_event({"error": refusal_of(error).for_openai()}), last=True)
+            elif not isinstance(error, OvertakenError):
+                raise
+            return handover is not None
+        if handover is not None:
+            await handover.part(b"data: [DONE]\n\n", last=True)
+            self._served.metrics.answered(self._served.name, order.count)
+        return True
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _event(document: dict[str, Any]) -> bytes:
+    return f"data: {json.dumps(document)}\n\n".encode()  # in ASCII: clients may take rare characters for ends of lines

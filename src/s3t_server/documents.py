@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Sequence
+import json
+from collections.abc import Collection, Mapping, Sequence
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from PIL import Image
 from pydantic import (
@@ -25,6 +26,7 @@ from s3t.recipe import Recipe
 from s3t.records.images import FORMATS
 from s3t.records.ingest import Inputs
 from s3t.run.approvals import MOST_REASON
+from s3t.wording import counted
 from s3t_server.problems import Refused, wrong_input
 from s3t_server.settings import Settings
 
@@ -62,6 +64,34 @@ class RequestBody(BaseModel):
         if isinstance(body, dict) and not body.keys() <= cls.model_fields.keys():
             raise ValueError(f"has other fields than {', '.join(cls.model_fields)}")
         return body
+
+
+class ForeignBody(BaseModel):
+    """A body as clients of other servers send it. Other fields are ignored if they change nothing, and else refused."""
+
+    model_config = ConfigDict(extra="allow", json_schema_extra={"additionalProperties": False})
+
+    ignored: ClassVar[Collection[str]] = {"user", "request_id", "rid", "cache_salt", "metadata"}
+    """Fields that change no answer here, whatever they say."""
+    without_effect: ClassVar[Mapping[str, Sequence[Any]]] = {}
+    """Fields that cannot be honoured, by their values that change nothing; null is always one."""
+
+    def check_others(self, problems: Sequence[str] = ()) -> None:
+        """Check the other fields, and tell of other problems, too. All unknown ones are one problem."""
+        told, unknown = list(problems), 0
+        for name, value in (self.model_extra or {}).items():
+            if value is None or name in self.ignored:
+                continue
+            fine = self.without_effect.get(name)
+            if fine is None:
+                unknown += 1
+            elif not any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in fine):
+                values = " or ".join(map(json.dumps, fine))
+                told.append(f"{name}: cannot be honoured; leave it out" + (f", or give {values}" if values else ""))
+        if unknown:
+            told.append(f"body: has {counted(unknown, 'field')} that s3t does not know; send none of these")
+        if told:
+            raise wrong_input(told)
 
 
 class PredictRequest(RequestBody):

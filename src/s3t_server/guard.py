@@ -40,33 +40,36 @@ class Guard:
             await self._app(scope, receive, send)
             return
         scope.setdefault("state", {})
-        answer = _Answer(send)
-        began = time.perf_counter()
+        began, status, answered = time.perf_counter(), 0, 0.0
+
+        async def answer(message: Message) -> None:
+            nonlocal status, answered
+            if message["type"] == "http.response.start":
+                status, answered = message["status"], time.perf_counter()
+            await send(message)
+
         try:
-            refused = self._too_long(scope)
-            if refused is None:
-                body = _Body(receive, most=self._settings.max_body_bytes, seconds=self._settings.body_seconds)
-                await self._app(scope, body.receive, answer.send)
-            else:
-                await refused.response(scope["path"])(scope, receive, answer.send)
+            refused = await self._refused(scope, receive, answer)
+            if refused is not None and not status:
+                await refused.response(scope["path"])(scope, receive, answer)
+        finally:
+            self._note(scope, status or _NO_ANSWER, (answered or time.perf_counter()) - began)
+
+    async def _refused(self, scope: Scope, receive: Receive, send: Send) -> Refused | None:
+        """Pass a request on; why it is refused, if it is."""
+        length, most = dict(scope["headers"]).get(b"content-length", b"0"), self._settings.max_body_bytes
+        if length.isdigit() and int(length) > most:
+            return _too_long(most)
+        try:
+            await self._app(scope, _bounded(receive, most=most, seconds=self._settings.body_seconds), send)
         except Refused as error:
-            if not answer.status:
-                await error.response(scope["path"])(scope, receive, answer.send)
+            return error
         except NotTaken:
             logging.getLogger("s3t_server").info("a client did not take its answer in time; its connection is cut off")
         except Exception as error:  # its text, and Python's traceback, may hold a record's
             log_failure(error, command="serve")
-            if not answer.status:
-                refused = Refused(
-                    HTTPStatus.INTERNAL_SERVER_ERROR, "this is a bug of s3t; the server's log has a report"
-                )
-                await refused.response(scope["path"])(scope, receive, answer.send)
-        finally:
-            self._note(scope, answer.status or _NO_ANSWER, (answer.begun or time.perf_counter()) - began)
-
-    def _too_long(self, scope: Scope) -> Refused | None:
-        length, most = dict(scope["headers"]).get(b"content-length", b"0"), self._settings.max_body_bytes
-        return too_long(most) if length.isdigit() and int(length) > most else None
+            return Refused(HTTPStatus.INTERNAL_SERVER_ERROR, "this is a bug of s3t; the server's log has a report")
+        return None
 
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
         """Count and log a request: who asked what, without what was in it."""
@@ -78,43 +81,26 @@ class Guard:
         LOG.info("%s", json.dumps(line))
 
 
-def too_long(most: int) -> Refused:
-    """The refusal of a body that is too large."""
+def _too_long(most: int) -> Refused:
     return Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is longer than {most} bytes; send less at once")
 
 
-class _Answer:
-    """Records an answer's status, and the time at which it began."""
+def _bounded(receive: Receive, *, most: int, seconds: float) -> Receive:
+    """Pass a request's body on, and refuse one that is too long or too slow."""
+    left, until, whole = most, time.monotonic() + seconds, False
 
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self.status = 0
-        self.begun = 0.0
-
-    async def send(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self.status, self.begun = message["status"], time.perf_counter()
-        await self._send(message)
-
-
-class _Body:
-    """Passes a request's body on, and refuses one that is too long or too slow."""
-
-    def __init__(self, receive: Receive, *, most: int, seconds: float) -> None:
-        self._receive = receive
-        self._most, self._left = most, most
-        self._until = time.monotonic() + seconds
-        self._whole = False
-
-    async def receive(self) -> Message:
-        if self._whole:  # what follows is the end of the connection, whenever that comes
-            return await self._receive()
+    async def bounded() -> Message:
+        nonlocal left, whole
+        if whole:  # what follows is the end of the connection, whenever that comes
+            return await receive()
         try:
-            message = await asyncio.wait_for(self._receive(), max(0.0, self._until - time.monotonic()))
+            message = await asyncio.wait_for(receive(), max(0.0, until - time.monotonic()))
         except TimeoutError:
             raise Refused(HTTPStatus.REQUEST_TIMEOUT, "the body did not arrive in time; send it faster") from None
-        self._left -= len(message.get("body", b""))
-        if self._left < 0:
-            raise too_long(self._most)
-        self._whole = not message.get("more_body", False)
+        left -= len(message.get("body", b""))
+        if left < 0:
+            raise _too_long(most)
+        whole = not message.get("more_body", False)
         return message
+
+    return bounded

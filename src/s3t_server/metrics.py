@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest, multiprocess
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from s3t.run.reporting import forecast_now
-from s3t_server.watch import Vitals, Watch
 
 if TYPE_CHECKING:
     from s3t.core import Inventory
+    from s3t.ledger import Transaction
     from s3t.planning.forecast import Forecast
     from s3t.results.state import Status
     from s3t.run import Run
@@ -42,16 +43,13 @@ class Metrics:
         )
 
     def requested(self, route: str, method: str, status: int, seconds: float) -> None:
-        """Count a request."""
         self._requests.labels(method, route, str(status)).inc()
         self._seconds.labels(route).observe(seconds)
 
     def answered(self, run: str, inputs: int) -> None:
-        """Count answers."""
         self._inputs.labels(run).inc(inputs)
 
     def deleted(self, run: str, records: int) -> None:
-        """Count deleted records."""
         self._deleted.labels(run).inc(records)
 
     def page(self, runs: Sequence[tuple[str, Run]]) -> bytes:
@@ -60,13 +58,8 @@ class Metrics:
         if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
             counts = CollectorRegistry()
             multiprocess.MultiProcessCollector(counts)
-        gauges = _Gauges()
-        for name, run in runs:
-            status, vitals = run.status(), Watch(run).vitals()
-            gauges.add_status(name, status, self._forecast(name, run))
-            gauges.add_vitals(name, vitals)
         states = CollectorRegistry()
-        states.register(gauges)
+        states.register(_States({name: (run, self._forecast(name, run)) for name, run in runs}))
         return bytes(generate_latest(counts) + generate_latest(states))
 
     def _forecast(self, name: str, run: Run) -> Forecast | None:
@@ -99,73 +92,75 @@ _GAUGES = {
 }
 
 
-class _Gauges:
-    """The state of runs, as their ledgers have it: the same at every worker and replica."""
+@dataclass(frozen=True)
+class _States:
+    """The state of runs and their forecasts, as their ledgers have it: the same at every worker and replica."""
 
-    def __init__(self) -> None:
-        self._depth = GaugeMetricFamily(
-            "s3t_depth", "Slices with which a shard serves; 0: dead.", labels=("run", "shard")
-        )
-        self._plain = {name: GaugeMetricFamily(f"s3t_{name}", text, labels=("run",)) for name, text in _GAUGES.items()}
-        self._lost = CounterMetricFamily(
+    runs: Mapping[str, tuple[Run, Forecast | None]]
+
+    def collect(self) -> Iterator[Metric]:
+        """All of them; of a forecast nothing where nothing is expected."""
+        depth = GaugeMetricFamily("s3t_depth", "Slices with which a shard serves; 0: dead.", labels=("run", "shard"))
+        gauges = {name: GaugeMetricFamily(f"s3t_{name}", text, labels=("run",)) for name, text in _GAUGES.items()}
+        lost = CounterMetricFamily(
             "s3t_lost_sessions",
             "Open runs that counted as dead: their lease ran out, or their process was gone.",
             labels=("run",),
         )
+        for name, (run, forecast) in self.runs.items():
+            status = run.status()
+            for shard, slices in enumerate(status.depths):
+                depth.add_metric((name, str(shard)), slices)
+            with run.parts.ledger.reading() as transaction:
+                lost.add_metric((name,), transaction.sessions.lost())
+                values = _of_status(status) | _of_ledger(transaction) | _of_forecast(forecast)
+            for gauge, value in values.items():
+                if value is not None:
+                    gauges[gauge].add_metric((name,), value)
+        yield depth
+        yield from gauges.values()
+        yield lost
 
-    def collect(self) -> Iterator[Metric]:
-        """All of them."""
-        yield self._depth
-        yield from self._plain.values()
-        yield self._lost
 
-    def add_status(self, run: str, status: Status, forecast: Forecast | None) -> None:
-        """Add what is alive, deletions on their way, and the forecast; of that nothing where nothing is expected."""
-        for shard, slices in enumerate(status.depths):
-            self._depth.add_metric((run, str(shard)), slices)
-        now = time.time()
-        ineffective = [entry for entry in status.unfinished if entry.effective_at is None]
+def _of_status(status: Status) -> dict[str, float | None]:
+    now = time.time()
+    ineffective = [entry for entry in status.unfinished if entry.effective_at is None]
+    oldest = max((now - entry.received_at for entry in status.unfinished), default=0.0)
+    return {
+        "generation": status.generation,
+        "records": status.records,
+        "slices": status.wanted_depth,
+        "missing_stages": status.missing,
+        "ineffective_deletions": len(ineffective),
         # One that was held was received long before it was accepted.
-        waited = max((now - (entry.accepted_at or now) for entry in ineffective), default=0.0)
-        oldest = max((now - entry.received_at for entry in status.unfinished), default=0.0)
-        self._add(
-            run,
-            generation=status.generation,
-            records=status.records,
-            slices=status.wanted_depth,
-            missing_stages=status.missing,
-            ineffective_deletions=len(ineffective),
-            oldest_ineffective_seconds=waited,
-            unfinished_deletions=len(status.unfinished),
-            oldest_unfinished_seconds=oldest,
-            erasure_overdue_seconds=max(0.0, oldest - status.erase_within),
-        )
-        if forecast is not None:
-            falls = forecast.depth_falls_below
-            self._add(
-                run,
-                deletions_to_less_depth=falls[max(falls)] if falls else forecast.next_shard_dies,
-                deletions_to_first_dead_shard=forecast.next_shard_dies,
-                deletions_to_last_dead_shard=forecast.all_shards_die,
-            )
+        "oldest_ineffective_seconds": max((now - (entry.accepted_at or now) for entry in ineffective), default=0.0),
+        "unfinished_deletions": len(status.unfinished),
+        "oldest_unfinished_seconds": oldest,
+        "erasure_overdue_seconds": max(0.0, oldest - status.erase_within),
+    }
 
-    def add_vitals(self, run: str, vitals: Vitals) -> None:
-        """Add held deletions, open runs and repairs."""
-        self._lost.add_metric((run,), vitals.lost_sessions)
-        running = [repair for repair in vitals.repairs if repair.state == "running"]
-        ended = [repair for repair in vitals.repairs if repair.ended_at is not None]
-        last = max(ended, key=lambda repair: repair.ended_at or 0.0, default=None)
-        self._add(
-            run,
-            held_deletions=vitals.held_deletions,
-            sessions=len(vitals.silences),
-            oldest_heartbeat_seconds=max(vitals.silences, default=0.0),
-            repair_running=len(running),
-            repair_share=running[0].share if running else 0.0,
-            last_repair_failed=float(last is not None and last.state == "failed"),
-        )
 
-    def _add(self, run: str, **values: float | None) -> None:
-        for name, value in values.items():
-            if value is not None:
-                self._plain[name].add_metric((run,), value)
+def _of_ledger(transaction: Transaction) -> dict[str, float | None]:
+    silences, repairs = transaction.sessions.silences(), transaction.repairs.all()
+    running = [repair for repair in repairs if repair.state == "running"]
+    ended = [repair for repair in repairs if repair.ended_at is not None]
+    last = max(ended, key=lambda repair: repair.ended_at or 0.0, default=None)
+    return {
+        "held_deletions": len(transaction.held.waiting()),
+        "sessions": len(silences),
+        "oldest_heartbeat_seconds": max(silences, default=0.0),
+        "repair_running": len(running),
+        "repair_share": running[0].share if running else 0.0,
+        "last_repair_failed": float(last is not None and last.state == "failed"),
+    }
+
+
+def _of_forecast(forecast: Forecast | None) -> dict[str, float | None]:
+    if forecast is None:
+        return {}
+    falls = forecast.depth_falls_below
+    return {
+        "deletions_to_less_depth": falls[max(falls)] if falls else forecast.next_shard_dies,
+        "deletions_to_first_dead_shard": forecast.next_shard_dies,
+        "deletions_to_last_dead_shard": forecast.all_shards_die,
+    }

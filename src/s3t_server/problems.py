@@ -33,7 +33,6 @@ from s3t.errors import (
 from s3t.json_text import JsonError, read_json
 
 MEDIA_TYPE = "application/problem+json"
-_AGAIN = {"Retry-After": "1"}
 _SHOWN = 10
 """Problems of a request that are told."""
 _OF_ERRORS: Sequence[tuple[type[S3TError], int, str]] = (
@@ -121,53 +120,47 @@ class StrictRoute(APIRoute):
         return strict
 
 
-def _refusal_of(error: S3TError) -> Refused:
-    for kind, status, title in _OF_ERRORS:
-        if isinstance(error, kind):
-            again = _AGAIN if status == HTTPStatus.SERVICE_UNAVAILABLE else None
-            problems = error.problems if isinstance(error, InputError) else ()
-            return Refused(status, _detail(error, title), title=title, problems=problems, headers=again)
-    return Refused(HTTPStatus.INTERNAL_SERVER_ERROR, _detail(error, "the run refused"))
+def refusal_of(error: Exception) -> Refused:
+    """The refusal that an expected error is: the one place that turns errors into problem documents.
 
-
-def refusal_to(error: S3TError) -> Refused:
-    """The refusal that an error of the run is. The log has what is wrong with the server."""
-    refused = _refusal_of(error)
-    if refused.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+    The log has what is wrong with the server. `guard.Guard` sees to other errors.
+    """
+    if isinstance(error, Refused):
+        return error
+    if isinstance(error, ProtocolError):
+        return Refused(error.status_code, str(error.detail), headers=error.headers)
+    if isinstance(error, RequestValidationError):  # not pydantic's own list: it holds the values
+        return wrong_input([f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()])
+    if not isinstance(error, S3TError):
+        raise error
+    status, title = next(
+        ((status, title) for kind, status, title in _OF_ERRORS if isinstance(error, kind)),
+        (HTTPStatus.INTERNAL_SERVER_ERROR, None),
+    )
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         logging.getLogger("s3t_server").warning("%s", error)
     if isinstance(error, FsyncError):  # this process must not go on; what starts servers starts another
         os.kill(os.getpid(), signal.SIGTERM)
-    return refused
+    problems = error.problems if isinstance(error, InputError) else ()
+    again = {"Retry-After": "1"} if status == HTTPStatus.SERVICE_UNAVAILABLE else None
+    return Refused(status, _detail(error, title), title=title, problems=problems, headers=again)
 
 
-def _detail(error: S3TError, title: str) -> str:
+def _detail(error: S3TError, title: str | None) -> str:
     """Sentence for a caller. A fault of the server is told without paths and hosts, with the run's state after it."""
-    if not isinstance(error, StorageError | IntegrityError | EngineError):
-        return error.reason
     if isinstance(error, EngineError):
         return f"{error.public}; the server's log has more"
+    if not isinstance(error, StorageError | IntegrityError):
+        return error.reason
     now = "" if error.aftermath is None else f"; {error.aftermath.now}"
     return f"{title}; the server's log has the reason{now}"
 
 
 def install(app: FastAPI) -> None:
-    """Answer every expected error of an app with a problem document; `guard.Guard` sees to the others."""
+    """Answer every expected error of an app with a problem document."""
 
-    @app.exception_handler(Refused)
-    async def _refused(request: Request, error: Refused) -> JSONResponse:
-        return error.response(request.scope["path"])
+    async def answer(request: Request, error: Exception) -> JSONResponse:
+        return refusal_of(error).response(request.scope["path"])
 
-    @app.exception_handler(S3TError)
-    async def _of_the_run(request: Request, error: S3TError) -> JSONResponse:
-        return refusal_to(error).response(request.scope["path"])
-
-    @app.exception_handler(RequestValidationError)
-    async def _of_the_form(request: Request, error: RequestValidationError) -> JSONResponse:
-        # Not pydantic's own list: it holds the values.
-        problems = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()]
-        return wrong_input(problems).response(request.scope["path"])
-
-    @app.exception_handler(ProtocolError)
-    async def _of_the_protocol(request: Request, error: ProtocolError) -> JSONResponse:
-        refused = Refused(error.status_code, str(error.detail), headers=error.headers)
-        return refused.response(request.scope["path"])
+    for kind in (Refused, S3TError, RequestValidationError, ProtocolError):
+        app.add_exception_handler(kind, answer)

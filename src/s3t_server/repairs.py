@@ -1,25 +1,38 @@
-"""Repairs in processes of their own, beside a server that goes on answering. Only one runs at a time, wherever.
+"""Repairs in processes of their own, beside a server that goes on answering: `python -m s3t_server.repairs RUN ID`.
 
-What a repair has trained is kept, whatever ends it; one that was interrupted goes on with what is still missing.
+Only one runs at a time, wherever. What a repair has trained is kept, whatever ends it; one that was interrupted goes on
+with what is still missing.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import threading
+import time
 
 from s3t.bugs import failure_lines, log_failure
 from s3t.core import Inventory
 from s3t.errors import FsyncError, WorkerError
-from s3t.ledger import Repair
+from s3t.events import Event, StageEnd, WorkStart, WorkStep
+from s3t.ledger import Ledger, Repair
+from s3t.ledger.work import Leaving, Uses
+from s3t.program import exit_on_sigterm, set_up_process
 from s3t.recipe import repair_due
 from s3t.run import Run
 
+NICE = "S3T_REPAIR_NICE"
+"""Environment variable: the `nice` value of a repair, from 0 (as the server) to 19 (the lowest priority)."""
+_NICE = 10
 _LEAST_HOURS = 0.1
 """A repair by policy is not begun for less: to load the model takes its time."""
 _STOPPING_SECONDS = 10.0
 _LOOK_SECONDS = 1.0
+_BEAT_SECONDS = 1.0
+_MOST_FAILURES = 30
+"""Beats that the ledger may refuse one after another."""
 
 
 class Repairs:
@@ -29,7 +42,15 @@ class Repairs:
         self._parts = run.parts
         self._process: subprocess.Popen[bytes] | None = None
         self._starting = threading.Lock()
-        self._stopped = False
+        self._closed = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self, *, by_policy: bool, hours_a_day: float | None) -> None:
+        """Begin what is due from now on, in a thread. Each server process has one."""
+        self._thread = threading.Thread(
+            target=self._work, args=(by_policy, hours_a_day), name="s3t-repairs", daemon=True
+        )
+        self._thread.start()
 
     def all(self) -> tuple[Repair, ...]:
         """The repairs that the ledger remembers, the newest first."""
@@ -84,7 +105,37 @@ class Repairs:
             return None
         return self._begin("policy", hours=left, if_idle=True)
 
-    def attend(self) -> None:
+    def close(self) -> None:
+        """End the thread, and stop the repair that this process began; a server that starts later goes on with it."""
+        self._closed.set()
+        if self._thread is not None:
+            self._thread.join()
+        with self._starting:
+            process, self._process = self._process, None
+        if process is not None and process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(_STOPPING_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def _work(self, by_policy: bool, hours_a_day: float | None) -> None:
+        reported = ""
+        while not self._closed.wait(_LOOK_SECONDS):
+            try:
+                self._attend()
+                if self.resume(hours_a_day=hours_a_day) is None and by_policy:
+                    self.begin_if_due(hours_a_day=hours_a_day)
+                reported = ""
+            except FsyncError:
+                return
+            except Exception as error:
+                if (line := failure_lines(error, command="repairs")[0]) != reported:  # once, and not every second
+                    log_failure(error, command="repairs")
+                reported = line
+
+    def _attend(self) -> None:
         """Look after the process that this one has started: while it begins, it cannot tell of itself; once it is
         gone, the ledger learns of it.
         """
@@ -100,23 +151,10 @@ class Repairs:
             with self._parts.ledger.writing() as transaction:
                 transaction.repairs.note_process(process.pid, gone=gone)
 
-    def stop(self) -> None:
-        """Stop the repair that this process began, and begin none any more; a server that starts later goes on."""
-        with self._starting:
-            self._stopped = True
-            process, self._process = self._process, None
-        if process is not None and process.poll() is None:
-            process.terminate()
-            try:
-                process.wait(_STOPPING_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-
     def _start(self, repair: Repair) -> Repair | None:
-        if self._stopped:
+        if self._closed.is_set():
             return None  # the ledger has it as this process's, so another takes it up
-        command = [sys.executable, "-m", "s3t_server.repair_process", str(self._parts.layout.root), repair.id]
+        command = [sys.executable, "-m", "s3t_server.repairs", str(self._parts.layout.root), repair.id]
         try:
             # A group of its own: an interrupt from the keyboard is the server's to hear. No session of its own: Linux
             # shares processors out among sessions first, and priorities count within one.
@@ -135,38 +173,106 @@ class Repairs:
         return self._parts.latest.inventory(self._parts.latest.snapshot())
 
 
-class Repairer:
-    """A thread that begins what is due. Each server process has one; the ledger lets one repair run at a time.
+class Heartbeat:
+    """Tells the ledger every second that the repair lives, and how far it is; counts, and no loss.
 
-    Args:
-        hours_a_day: most hours of repairs in 24; None: no bound.
+    Ends the process if the repair is another process's by now, or the ledger refuses for long: then nobody can know.
     """
 
-    def __init__(self, repairs: Repairs, *, by_policy: bool, hours_a_day: float | None) -> None:
-        self._repairs = repairs
-        self._by_policy = by_policy
-        self._hours_a_day = hours_a_day
-        self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="s3t-repairs", daemon=True)
+    def __init__(self, ledger: Ledger, id: str) -> None:
+        self._ledger, self._id = ledger, id
+        self._total = self._done = self._trained = 0
+        self._stopped = threading.Event()
+        self._told_at = time.monotonic()
+        self._thread = threading.Thread(target=self._work, name="s3t-heartbeat", daemon=True)
+
+    def hear(self, event: Event) -> None:
+        """Count the repair's progress."""
+        match event:
+            case WorkStart():
+                self._total, self._done = event.total, 0
+            case WorkStep():
+                self._done += event.count
+            case StageEnd():
+                self._trained += 1
+
+    def begin(self) -> None:
+        """Tell the ledger from now on."""
         self._thread.start()
 
-    def close(self) -> None:
-        """End the thread, and stop the repair that this process began; a server that starts later goes on with it."""
-        self._closed.set()
+    def end(self) -> None:
+        """Tell it once more."""
+        self._stopped.set()
         self._thread.join()
-        self._repairs.stop()
+        self._beat()
 
     def _work(self) -> None:
-        reported = ""
-        while not self._closed.wait(_LOOK_SECONDS):
+        failures = 0
+        while not self._stopped.wait(_BEAT_SECONDS):
             try:
-                self._repairs.attend()
-                if self._repairs.resume(hours_a_day=self._hours_a_day) is None and self._by_policy:
-                    self._repairs.begin_if_due(hours_a_day=self._hours_a_day)
-                reported = ""
-            except FsyncError:
+                alive, failures = self._beat(), 0
+            except Exception:  # the thread must go on: else nobody knows that the process lives
+                alive, failures = failures < _MOST_FAILURES, failures + 1
+            if not alive:
+                os.kill(os.getpid(), signal.SIGTERM)
                 return
-            except Exception as error:
-                if (line := failure_lines(error, command="repairs")[0]) != reported:  # once, and not every second
-                    log_failure(error, command="repairs")
-                reported = line
+
+    def _beat(self) -> bool:
+        """Tell the ledger; False if the repair is another process's, or has ended."""
+        now = time.monotonic()
+        seconds, share = now - self._told_at, min(1.0, self._done / self._total) if self._total else 0.0
+        with self._ledger.writing() as transaction:
+            ours = transaction.repairs.beat(
+                self._id, process=os.getpid(), trained=self._trained, share=share, seconds=seconds
+            )
+        self._told_at = now
+        return ours
+
+
+def main() -> None:
+    """Repair the run, and note it in its ledger. Told to stop, it notes no end: a server takes it up again."""
+    folder, id = sys.argv[1:]
+    try:
+        with Run.open(folder) as run:
+            run.parts.upkeep.is_background = True
+            _repair(run, run.parts.ledger, id)
+    except Exception as failed:
+        log_failure(failed, command=f"repair {id}")
+        sys.exit(1)
+
+
+def asked_nice() -> int:
+    """The `nice` value of a repair, 0 to 19: S3T_REPAIR_NICE, or the default if that is no number."""
+    given = os.environ.get(NICE, "")
+    return min(int(given), 19) if given.isdecimal() else _NICE
+
+
+def _repair(run: Run, ledger: Ledger, id: str) -> None:
+    with ledger.writing() as transaction:
+        ours = transaction.repairs.hand_over(id, process=os.getpid(), server=os.getppid())
+        repair = transaction.repairs.find(id)
+    if not ours or repair is None:
+        return
+    heartbeat, error = Heartbeat(ledger, id), None
+    heartbeat.begin()
+    with run.parts.presence.working(ledger.snapshot(), Uses(), leaving=Leaving.NEVER):
+        pass  # starts the session's threads, which write to the ledger, while the priority is the server's
+    os.nice(asked_nice())  # on Linux of this thread, and of those that it starts from here on
+    hours = None if repair.hours is None else repair.hours - repair.seconds / 3600
+    try:
+        if hours is None or hours > 0:
+            run.repair(hours=hours, progress=heartbeat.hear)
+    except Exception as failed:
+        error = type(failed).__name__
+        raise
+    finally:
+        heartbeat.end()
+        if error is not None or sys.exc_info()[0] is None:
+            with ledger.writing() as transaction:
+                transaction.repairs.end(id, process=os.getpid(), error=error)
+
+
+if __name__ == "__main__":
+    set_up_process()
+    exit_on_sigterm()
+    main()

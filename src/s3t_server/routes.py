@@ -17,42 +17,48 @@ from s3t.results.changes import Deletion
 from s3t.results.log import Location, LogEntry
 from s3t.results.state import Status
 from s3t.run.answers import Predictions
-from s3t_server.answering import EVENTS, GENERATION_HEADER, ServedRun, answer
+from s3t_server import deleting
+from s3t_server.answering import EVENTS, GENERATION_HEADER, answer
 from s3t_server.callers import Caller
-from s3t_server.deleting import delete as delete_for
 from s3t_server.documents import (
     MOST_ID,
     DeletionRequest,
     NamesRequest,
     PredictRequest,
     PredictResponse,
+    RefusalRequest,
     RepairRequest,
 )
 from s3t_server.problems import MEDIA_TYPE, Refused, StrictRoute
+from s3t_server.served import ServedRun
 
 _BEARER = HTTPBearer(auto_error=False, description="A token of the run, made with `s3t token create`.")
 _PROBLEM = {"content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
 
 
-def problem_responses(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
-    """Statuses with which a route may refuse a request, for the OpenAPI document."""
-    always = (
-        HTTPStatus.UNAUTHORIZED,
-        HTTPStatus.FORBIDDEN,
-        HTTPStatus.UNPROCESSABLE_ENTITY,
-        HTTPStatus.TOO_MANY_REQUESTS,
-        HTTPStatus.SERVICE_UNAVAILABLE,
-    )
-    return {int(status): {"description": status.phrase, **_PROBLEM} for status in (*always, *statuses)}
-
-
 _EVENT_SECONDS, _STREAM_SECONDS = 0.25, 20.0
-OF_A_BODY = (
-    HTTPStatus.BAD_REQUEST,
-    HTTPStatus.REQUEST_TIMEOUT,
-    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-)
+
+
+def refusals(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
+    """Statuses with which a route may refuse a request, for the OpenAPI document."""
+    return {int(status): {"description": status.phrase, **_PROBLEM} for status in statuses}
+
+
+OF_A_BODY = (HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
 """Refusals of a request that has a body."""
+_OF_ALL = refusals(
+    HTTPStatus.UNAUTHORIZED,
+    HTTPStatus.FORBIDDEN,
+    HTTPStatus.UNPROCESSABLE_ENTITY,
+    HTTPStatus.TOO_MANY_REQUESTS,
+    HTTPStatus.SERVICE_UNAVAILABLE,
+)
+_NOT_FOUND, _CONFLICT = HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT
+
+
+def group(tag: str, *dependencies: Any) -> APIRouter:
+    """A router for some routes of a run. Their bodies are read strictly."""
+    return APIRouter(route_class=StrictRoute, tags=[tag], responses=_OF_ALL, dependencies=dependencies)
 
 
 def requires(served: ServedRun, *scopes: str) -> Callable[..., Awaitable[Caller]]:
@@ -77,26 +83,21 @@ def note_caller(served: ServedRun, request: Request, who: Caller) -> None:
 
 def router_of(served: ServedRun) -> APIRouter:
     """All routes of a run, below its prefix."""
-    router = APIRouter(route_class=StrictRoute)
-    _add_answers(router, served)
-    _add_deletions(router, served)
-    _add_repairs(router, served)
-    _add_state(router, served)
+    router = APIRouter()
+    for part in (_answers, _deletions, _held, _repairs, _state):
+        router.include_router(part(served))
     return router
 
 
-def _add_answers(router: APIRouter, served: ServedRun) -> None:
-    @router.post(
-        "/predict",
-        summary="Answer inputs",
-        response_model=PredictResponse,
-        responses=problem_responses(*OF_A_BODY),
-        dependencies=[Depends(requires(served, "predict"))],
-        tags=["answers"],
-    )
+def _answers(served: ServedRun) -> APIRouter:
+    router = group("answers", Depends(requires(served, "predict")))
+
+    @router.post("/predict", summary="Answer inputs", response_model=PredictResponse, responses=refusals(*OF_A_BODY))
     async def predict(asked: PredictRequest) -> Response:
         """The ensemble's answer to each input, by the newest generation, which header and body name."""
         return await answer(served, asked.inputs, partial(_plain, run=served.name, top=asked.top))
+
+    return router
 
 
 def _plain(predictions: Predictions, *, run: str, top: int | None) -> dict[str, Any]:
@@ -107,7 +108,8 @@ def _plain(predictions: Predictions, *, run: str, top: int | None) -> dict[str, 
     return {"run": run, **document}
 
 
-def _add_deletions(router: APIRouter, served: ServedRun) -> None:
+def _deletions(served: ServedRun) -> APIRouter:
+    router = group("deletions")
     reader = Annotated[Caller, Depends(requires(served, "delete", "operate", "audit"))]
 
     @router.post(
@@ -115,8 +117,7 @@ def _add_deletions(router: APIRouter, served: ServedRun) -> None:
         status_code=HTTPStatus.ACCEPTED,
         summary="Delete records and people",
         response_model=Deletion,
-        responses=problem_responses(*OF_A_BODY, HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
-        tags=["deletions"],
+        responses=refusals(*OF_A_BODY, _NOT_FOUND, _CONFLICT),
     )
     async def delete(
         asked: DeletionRequest,
@@ -126,35 +127,27 @@ def _add_deletions(router: APIRouter, served: ServedRun) -> None:
         ] = None,
     ) -> Any:
         """Once it is answered, the records are durably out of use. `GET /deletions/{id}` says when they are erased."""
-        done = await delete_for(served, asked, caller, key=idempotency_key)
+        done = await deleting.delete(served, asked, caller, key=idempotency_key)
         if caller.may("operate"):
             return done
         told = done.model_copy(update={"log": tuple(_entry(entry, caller) for entry in done.log)})
         return JSONResponse(told.model_dump(mode="json", exclude=Deletion.PLACES), HTTPStatus.ACCEPTED)
 
-    @router.get(
-        "/deletions",
-        summary="List deletions",
-        responses=problem_responses(),
-        tags=["deletions"],
-    )
+    @router.get("/deletions", summary="List deletions")
     def deletions(caller: reader) -> dict[str, list[LogEntry]]:
         """Every deletion with its times, without names; entry 0 is the making of the run."""
         return {"deletions": [_entry(entry, caller) for entry in served.run.log()]}
 
-    @router.get(
-        "/deletions/{id}",
-        summary="Follow a deletion",
-        responses=problem_responses(HTTPStatus.NOT_FOUND),
-        tags=["deletions"],
-    )
+    @router.get("/deletions/{id}", summary="Follow a deletion", responses=refusals(_NOT_FOUND))
     def deletion(
         id: Annotated[int, Path(ge=1, le=MOST_ID, description="The deletion's id.")], caller: reader
     ) -> LogEntry:
         """When it was received, accepted, effective (no answer uses it) and erased (no byte is left)."""
         for entry in served.run.log([id]):
             return _entry(entry, caller)
-        raise Refused(HTTPStatus.NOT_FOUND, f"there is no deletion {id}")
+        raise Refused(_NOT_FOUND, f"there is no deletion {id}")
+
+    return router
 
 
 def _entry(entry: LogEntry, caller: Caller) -> LogEntry:
@@ -162,51 +155,82 @@ def _entry(entry: LogEntry, caller: Caller) -> LogEntry:
     return entry if caller.may("operate") else entry.model_copy(update={"to_withdraw": None})
 
 
-def _add_repairs(router: APIRouter, served: ServedRun) -> None:
-    operators = [Depends(requires(served, "operate"))]
+def _held(served: ServedRun) -> APIRouter:
+    router = group("held deletions")
+    operator = Annotated[Caller, Depends(requires(served, "operate"))]
+    reader = Annotated[Caller, Depends(requires(served, "delete", "operate", "audit"))]
+
+    @router.get("/held", summary="List held deletions")
+    def all_held(_caller: reader) -> dict[str, Any]:
+        """Requests that waited for an operator, or still do, the newest first; without names."""
+        return {"held": [held.to_json() for held in served.run.approvals.all()]}
+
+    @router.get("/held/{id}", summary="Follow a held deletion", responses=refusals(_NOT_FOUND))
+    def one(id: str, caller: reader) -> dict[str, Any]:
+        """Its state, and the deletion that it became. For operators, while it waits, what it would do."""
+        held, plan = deleting.held_request(served, id), None
+        if held.state == "held" and caller.may("operate"):
+            impact = served.run.approvals.impact(held)
+            plan = impact.model_dump(mode="json", include={"deleted", *Deletion.PLACES})
+        return {**held.to_json(), "plan": plan}
+
+    @router.post("/held/{id}/approve", summary="Approve a held deletion", responses=refusals(_NOT_FOUND, _CONFLICT))
+    async def approve(id: str, caller: operator) -> dict[str, Any]:
+        """Carry it out. Not with the token that asked for it."""
+        return (await deleting.approve(served, id, caller)).to_json()
+
+    @router.post(
+        "/held/{id}/refuse",
+        summary="Refuse a held deletion",
+        responses=refusals(*OF_A_BODY, _NOT_FOUND, _CONFLICT),
+    )
+    def refuse(id: str, asked: RefusalRequest, caller: operator) -> dict[str, Any]:
+        """Delete nothing, and forget its names. The reason is kept, and shown to the caller that asked."""
+        return deleting.refuse(served, id, caller, reason=asked.reason).to_json()
+
+    return router
+
+
+def _repairs(served: ServedRun) -> APIRouter:
+    router = group("repairs")
+    operator = Annotated[Caller, Depends(requires(served, "operate"))]
 
     @router.post(
         "/repairs",
         status_code=HTTPStatus.ACCEPTED,
         summary="Begin a repair",
-        responses=problem_responses(*OF_A_BODY, HTTPStatus.CONFLICT),
-        tags=["repairs"],
+        responses=refusals(*OF_A_BODY, _CONFLICT),
     )
-    def repair(asked: RepairRequest, caller: Annotated[Caller, Depends(requires(served, "operate"))]) -> dict[str, Any]:
+    def repair(asked: RepairRequest, caller: operator) -> dict[str, Any]:
         """Train what deletions cost, in a process of its own, while the server goes on answering."""
         begun = served.repairs.begin(asked_by=caller.ledger_name, hours=asked.hours)
         if begun is None:
-            raise Refused(HTTPStatus.CONFLICT, "a repair of this run is under way; GET /v1/repairs lists it")
+            raise Refused(_CONFLICT, "a repair of this run is under way; GET /v1/repairs lists it")
         return begun.to_json()
 
-    @router.get(
-        "/repairs", summary="List repairs", responses=problem_responses(), dependencies=operators, tags=["repairs"]
-    )
-    def repairs() -> dict[str, Any]:
+    @router.get("/repairs", summary="List repairs")
+    def repairs(_caller: operator) -> dict[str, Any]:
         """The newest first."""
         return {"repairs": [one.to_json() for one in served.repairs.all()]}
 
-    @router.get(
-        "/repairs/{id}",
-        summary="Follow a repair",
-        responses={
-            **problem_responses(HTTPStatus.NOT_FOUND),
-            200: {"description": "The repair, or events", "content": {"application/json": {}, EVENTS: {}}},
-        },
-        dependencies=operators,
-        tags=["repairs"],
-    )
-    def one_repair(id: str, accept: Annotated[str, Header(include_in_schema=False)] = "") -> Response:
+    described = {"description": "The repair, or events", "content": {"application/json": {}, EVENTS: {}}}
+
+    @router.get("/repairs/{id}", summary="Follow a repair", responses=refusals(_NOT_FOUND) | {200: described})
+    def one_repair(
+        id: str, _caller: operator, accept: Annotated[str, Header(include_in_schema=False)] = ""
+    ) -> Response:
         """Its state; with `Accept: text/event-stream` an event whenever that changes, until it has ended.
 
         A stream ends after 20 seconds; browsers then ask again by themselves.
         """
         repair = served.repairs.find(id)
         if repair is None:
-            raise Refused(HTTPStatus.NOT_FOUND, "there is no such repair")
+            raise Refused(_NOT_FOUND, "there is no such repair")
         if EVENTS in accept:
             return StreamingResponse(_events(served, id), media_type=EVENTS, headers={"Cache-Control": "no-store"})
         return JSONResponse(repair.to_json())
+
+    return router
 
 
 async def _events(served: ServedRun, id: str) -> AsyncIterator[str]:
@@ -228,34 +252,26 @@ async def _events(served: ServedRun, id: str) -> AsyncIterator[str]:
         await sleep(_EVENT_SECONDS)
 
 
-def _add_state(router: APIRouter, served: ServedRun) -> None:
-    operators = [Depends(requires(served, "operate"))]
+def _state(served: ServedRun) -> APIRouter:
+    router = group("state", Depends(requires(served, "operate")))
 
-    @router.get(
-        "/status", summary="What is alive", responses=problem_responses(), dependencies=operators, tags=["state"]
-    )
+    @router.get("/status", summary="What is alive")
     def status(response: Response) -> Status:
         """The document of `s3t status --json`."""
         now = served.run.status(full=True)
         response.headers[GENERATION_HEADER] = str(now.generation)
         return now
 
-    @router.post(
-        "/locate",
-        summary="Look records and people up",
-        responses=problem_responses(*OF_A_BODY),
-        dependencies=operators,
-        tags=["state"],
-    )
+    @router.post("/locate", summary="Look records and people up", responses=refusals(*OF_A_BODY))
     def locate(asked: NamesRequest) -> dict[str, list[Location]]:
         """Each name: present and where, deleted and when, or never held. Names are in the body, so in no log."""
         asked.check_count(served.settings.max_names)
         return {"located": list(served.run.locate(**asked.model_dump()))}
 
-    @router.get(
-        "/forecast", summary="How long it lasts", responses=problem_responses(), dependencies=operators, tags=["state"]
-    )
+    @router.get("/forecast", summary="How long it lasts")
     def forecast() -> dict[str, Any]:
         """Expected numbers of deletions, without repair, until shards lose depth and die."""
         expected = served.run.forecast()
         return {"forecast": None if expected is None else expected.to_json()}
+
+    return router

@@ -90,7 +90,6 @@ class Settings(BaseModel):
 
     @property
     def limits(self) -> Limits:
-        """Limits of deletion within an hour."""
         return Limits(records=self.hold_records, share=self.hold_share)
 
     @property

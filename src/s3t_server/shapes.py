@@ -7,67 +7,55 @@ Fields that change nothing here are ignored, as those servers do; all others are
 
 import time
 import uuid
-from collections.abc import Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Response
-from pydantic import BaseModel, ConfigDict, Field, StrictStr, WithJsonSchema
+from pydantic import BaseModel, Field, StrictStr, WithJsonSchema
 
 from s3t.recipe import Recipe
 from s3t.run.answers import Predictions
-from s3t_server.answering import ServedRun, answer, check_model
-from s3t_server.completions import add_texts, problems_of_others
-from s3t_server.problems import StrictRoute, wrong_input
-from s3t_server.routes import OF_A_BODY, problem_responses, requires
+from s3t_server.answering import answer, check_model
+from s3t_server.completions import add_texts
+from s3t_server.documents import ForeignBody
+from s3t_server.problems import wrong_input
+from s3t_server.routes import OF_A_BODY, group, refusals, requires
+from s3t_server.served import ServedRun
 
 _TEXT = {"type": "string"}
 _PAIR = {"type": "array", "items": _TEXT, "minItems": 1, "maxItems": 2}
 
 
-_IGNORED = {"user", "request_id", "rid", "cache_salt", "metadata"}
-"""Fields that change no answer, whatever they say."""
-_CLASSIFY: dict[str, tuple[Any, ...]] = {
-    "use_activation": (True,),
-    "activation": (True,),
-    "softmax": (True,),
-    "add_special_tokens": (True,),
-    "truncate_prompt_tokens": (-1,),
-    "truncation_side": ("right",),
-    "mm_processor_kwargs": ({},),
-    "priority": (0,),
-}
-_PREDICT: dict[str, tuple[Any, ...]] = {
-    "raw_scores": (False,),
-    "truncate": (True,),
-    "truncation_direction": ("Right", "right"),
-    "parameters": ({},),
-}
-"""Fields whose other values cannot be honoured, by what does not change the answer: texts are cut as in training."""
-
-
-class ShapedRequest(BaseModel):
-    """A body that may have other fields. Those are ignored if they change nothing, and else refused."""
-
-    model_config = ConfigDict(extra="allow", json_schema_extra={"additionalProperties": False})
-
-    def check_others(self, without_effect: Mapping[str, Sequence[Any]]) -> None:
-        """Check the other fields."""
-        if problems := problems_of_others(self.model_extra or {}, _IGNORED, without_effect):
-            raise wrong_input(problems)
-
-
-class ClassifyRequest(ShapedRequest):
+class ClassifyRequest(ForeignBody):
     """Texts to classify, as vLLM and SGLang take them."""
+
+    # Texts are cut as in training.
+    without_effect = {  # noqa: RUF012
+        "use_activation": (True,),
+        "activation": (True,),
+        "softmax": (True,),
+        "add_special_tokens": (True,),
+        "truncate_prompt_tokens": (-1,),
+        "truncation_side": ("right",),
+        "mm_processor_kwargs": ({},),
+        "priority": (0,),
+    }
 
     # Checked by hand: of a long list pydantic would report each element.
     input: Annotated[Any, WithJsonSchema({"anyOf": [_TEXT, {"type": "array", "items": _TEXT}]})]
     model: StrictStr | None = Field(default=None, description="The run's name, as GET /v1/models has it.")
 
 
-class TextPredictRequest(ShapedRequest):
+class TextPredictRequest(ForeignBody):
     """Texts and pairs to classify, as text-embeddings-inference takes them."""
+
+    without_effect = {  # noqa: RUF012
+        "raw_scores": (False,),
+        "truncate": (True,),
+        "truncation_direction": ("Right", "right"),
+        "parameters": ({},),
+    }
 
     inputs: Annotated[
         Any,
@@ -95,13 +83,9 @@ def has_shapes(recipe: Recipe) -> bool:
 
 def shapes_of(served: ServedRun) -> APIRouter:
     """Routes of a run, below the address that such a client is given."""
-    router = APIRouter(
-        route_class=StrictRoute,
-        dependencies=[Depends(requires(served, "predict"))],
-        tags=["shapes of other servers"],
-    )
+    router = group("shapes of other servers", Depends(requires(served, "predict")))
 
-    @router.get("/v1/models", summary="The run's name, as OpenAI's clients ask for it", responses=problem_responses())
+    @router.get("/v1/models", summary="The run's name, as OpenAI's clients ask for it")
     def models() -> dict[str, Any]:
         """One model: the run."""
         made = int(served.run.log([0])[0].received_at)
@@ -122,7 +106,7 @@ def _add_classify(router: APIRouter, served: ServedRun) -> None:
     async def classify(asked: ClassifyRequest) -> Response:
         """Each text's label, and its probabilities in the order of the run's labels."""
         check_model(served, asked.model)
-        asked.check_others(_CLASSIFY)
+        asked.check_others()
         texts = asked.input if isinstance(asked.input, list) else [asked.input]
         if any(not isinstance(text, str) for text in texts):
             raise wrong_input(["input: is no text or list of texts"])
@@ -132,7 +116,7 @@ def _add_classify(router: APIRouter, served: ServedRun) -> None:
         router.post(
             path,
             summary="Classify texts, as vLLM and SGLang do",
-            responses=problem_responses(*OF_A_BODY, HTTPStatus.NOT_FOUND) | _described(dict[str, Any]),
+            responses=refusals(*OF_A_BODY, HTTPStatus.NOT_FOUND) | _described(dict[str, Any]),
         )(classify)
 
 
@@ -140,11 +124,11 @@ def _add_predict(router: APIRouter, served: ServedRun) -> None:
     @router.post(
         "/predict",
         summary="Classify texts, as text-embeddings-inference does",
-        responses=problem_responses(*OF_A_BODY) | _described(list[Score] | list[list[Score]]),
+        responses=refusals(*OF_A_BODY) | _described(list[Score] | list[list[Score]]),
     )
     async def predict(asked: TextPredictRequest) -> Response:
         """Labels with their probabilities, the likeliest first: a list of them, or of a batch a list an input."""
-        asked.check_others(_PREDICT)
+        asked.check_others()
         alone = not isinstance(asked.inputs, list) or isinstance(next(iter(asked.inputs), None), str)
         batch = [asked.inputs] if alone else asked.inputs
         inputs = [_text_or_pair(value) for value in batch]

@@ -46,7 +46,6 @@ class Order:
 
     @property
     def count(self) -> int:
-        """Number of texts."""
         return int(self.prompts.features.num_rows) * self.sampling.n
 
     @property
@@ -91,7 +90,6 @@ class Order:
                 texts.release()
 
     def stop(self) -> None:
-        """End the computation, in the thread that writes."""
         if self._texts is not None:
             self._texts.stop()
 

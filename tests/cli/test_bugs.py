@@ -15,7 +15,7 @@ import s3t
 from s3t import bugs
 from s3t.cli import app
 from s3t.ledger import presence
-from s3t_server import repair_process
+from s3t_server import repairs
 from tests.cli.typed import program
 
 PRIVATE = "Jane Roe has the flu"
@@ -163,9 +163,9 @@ def test_threads_repairs_and_servers_log_no_value_of_a_record(raised, monkeypatc
 
     monkeypatch.setattr(s3t.Run, "open", quote)
     monkeypatch.setattr(sys, "argv", ["repair", "run", "17"])
-    monkeypatch.setattr(repair_process, "Run", s3t.Run)
+    monkeypatch.setattr(repairs, "Run", s3t.Run)
     with pytest.raises(SystemExit):
-        repair_process.main()
+        repairs.main()
     presence._repeat(lambda: SimpleNamespace(poll_seconds=0.0), _Once(), quote)
     assert caplog.text.count(raised.__name__) >= 2
     assert PRIVATE not in caplog.text + capsys.readouterr().err

@@ -9,7 +9,7 @@ import pytest
 import s3t
 from s3t.deletion import protocol
 from s3t.run import exporting
-from s3t_server.watch import Watch
+from s3t_server.page.board import Board
 from testing import tiny
 from testing.roles import roles
 
@@ -123,10 +123,10 @@ def test_every_deletion_of_an_export_waits_for_it_and_no_other_does(trained, out
     report = trained.delete(records=mine[-1:])
     assert names_of(report.to_withdraw) == [hit.name, second.name]
     assert set(waits(trained)) == {1, 2}
-    before = Watch(trained).changes()
+    before = Board(trained).look().changes
     trained.withdraw(second.name)
     assert set(waits(trained)) == {1, 2}
-    assert Watch(trained).changes() > before  # the page shows one export less
+    assert Board(trained).look().changes > before  # the page shows one export less
     trained.withdraw(hit.name)
     assert waits(trained) == []
     assert trained.delete(records=others[:1]).state == "effective"  # its own export

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import s3t
-from s3t_server.gateway.adapters import Adapters
+from s3t_server.gateway.keeper import Keeper
 from testing import tiny
 from testing.engine import BASE
 from testing.roles import roles
@@ -100,9 +100,9 @@ def states_at(engine, path, *steps):
 
 def test_a_deletion_is_effective_after_the_engine_has_let_go_and_an_export_is_withdrawn_last(client, path, engine):
     before = {*engine.adapters}
-    withdraw, withdrawn = Adapters.withdraw, []
+    withdraw, withdrawn = Keeper._withdraw, []
     with states_at(engine, path, "unload", "classify") as seen, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Adapters, "withdraw", lambda self, each: withdrawn.append(len(seen)) or withdraw(self, each))
+        patch.setattr(Keeper, "_withdraw", lambda self, each: withdrawn.append(len(seen)) or withdraw(self, each))
         delete(client, "r0")
         until(lambda: state_of(client) == "erased")
     (old,) = before - {*engine.adapters}

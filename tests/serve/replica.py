@@ -25,9 +25,9 @@ def wait_at(marker: Path, what: str) -> None:
 def run(folder: Path) -> None:
     body, tell = PendingResponse._body, Presence._tell
 
-    async def computed(self, share):
-        content = await body(self, share)
-        wait_at(folder / "answer", f"an answer of generation {share.predictions.generation}")
+    async def computed(self, predictions):
+        content = await body(self, predictions)
+        wait_at(folder / "answer", f"an answer of generation {predictions.generation}")
         return content
 
     def swapped(self, generation, answers, *, moved):

@@ -58,7 +58,7 @@ class Holder:
 
 
 def batcher(run, **about):
-    return Batcher(Holder(run, **about), most=4, wait=0.0, max_queued=100, max_queued_bytes=1 << 20)
+    return Batcher(Holder(run, **about).hold, most=4, wait=0.0, max_queued=100, max_queued_bytes=1 << 20)
 
 
 def waited_for(run):

@@ -21,7 +21,6 @@ from s3t_server.page.routes import page_of, static_files
 from s3t_server.repairs import Repairs
 from s3t_server.settings import Settings
 from s3t_server.tokens import SCOPES, Access
-from s3t_server.watch import Watch
 from testing import tiny
 from testing.served import serving
 
@@ -521,7 +520,7 @@ def test_nobody_waits_for_a_forecast_where_there_is_an_old_one(path, monkeypatch
 
     monkeypatch.setattr("s3t_server.page.board._SHARE", 0.999)
     with s3t.Run.open(path) as run:
-        board, found = Board(run, Repairs(run), Watch(run)), []
+        board, found = Board(run), []
         first = board.forecasts(board.look())
         monkeypatch.setattr(Board, "_forecasts", slow)
         run.delete(records=["r0"])

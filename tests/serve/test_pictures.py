@@ -9,11 +9,11 @@ from s3t.ledger import DepthChange
 from s3t.orders import Setting, cyclic
 from s3t.planning.forecast import Forecast
 from s3t.results.log import LogEntry
+from s3t.results.state import Chain, Shard
 from s3t.run.reporting import shards_of
-from s3t_server.page.history import deletion, depths_over_time
-from s3t_server.page.outlook import ahead, repaired_inventory
-from s3t_server.page.pictures import WORDS, Chain, chains_picture, depths_picture
-from s3t_server.page.views import chains_of, health
+from s3t_server.page.board import repaired_inventory
+from s3t_server.page.pictures import MOST_CHAINS, WORDS, cells_of, chains_picture, depths_picture
+from s3t_server.page.views import ahead, depths_over_time, health, steps_of
 
 
 def inventory(shards=2, slices=3, budget=3, hit=()):
@@ -31,29 +31,30 @@ def cells(picture):
 
 
 def test_every_cell_says_what_it_is_by_class_and_by_words():
-    chains = chains_of(*shards_of(inventory(hit=[(0, 1)]), [0]), {Stage(0, (1,))})
-    assert [(chain.live, chain.serving, chain.training) for chain in chains] == [(1, 0, None), (0, 0, 0), (2, 2, None)]
-    found = cells(chains_picture(0, chains, longest=3))
-    assert len(found) == 9
-    assert all(title.endswith(WORDS[cell]) for cell, title in found)
-    assert [cell for cell, _ in found] == [
-        *("live", "dead", "dead"),
-        *("training", "dead", "dead"),
-        *("serving", "serving", "dead"),
+    (shard,), training = shards_of(inventory(hit=[(0, 1)]), [0]), {Stage(0, (1,))}
+    drawn = [
+        ["live", "dead", "dead"],
+        ["training", "dead", "dead"],
+        ["serving", "serving", "dead"],
     ]
+    assert [cells_of(shard, chain, training) for chain in shard.sequences] == drawn
+    found = cells(chains_picture(shard, training, longest=3))
+    assert [cell for cell, _ in found] == [cell for row in drawn for cell in row]
+    assert all(title.endswith(WORDS[cell]) for cell, title in found)
     assert [title for cell, title in found if cell == "training"] == ["slice 1: being repaired"]
 
 
 def test_a_picture_is_described_in_words():
-    chains = chains_of(*shards_of(inventory(hit=[(0, 1)]), [0]))
-    (described,) = re.findall(r"<desc.*?>(.*?)</desc>", str(chains_picture(0, chains, longest=3)))
+    (shard,) = shards_of(inventory(hit=[(0, 1)]), [0])
+    (described,) = re.findall(r"<desc.*?>(.*?)</desc>", str(chains_picture(shard, longest=3)))
     assert described == "3 chains. 0 1 2: 1 of 3 live. 1 2 0: 0 of 3 live. 2 0 1: 2 of 3 live, serves"
 
 
 @pytest.mark.parametrize("slices", [2, 5, 9, 16, 17, 64, 256])
 def test_chains_of_any_length_are_drawn_in_the_room_of_a_telephone(slices):
     wide = inventory(shards=1, slices=slices, budget=2, hit=[(0, slices // 2)])
-    picture = chains_picture(0, chains_of(*shards_of(wide, [0]), wide.missing()[:1]), longest=slices)
+    (shard,) = shards_of(wide, [0])
+    picture = chains_picture(shard, wide.missing()[:1], longest=slices)
     (width,) = re.findall(r' width="(\d+)" height', str(picture))[:1]
     assert int(width) <= 360
     assert len(cells(picture)) <= (2 * slices if slices <= 16 else 6)
@@ -61,9 +62,19 @@ def test_chains_of_any_length_are_drawn_in_the_room_of_a_telephone(slices):
         assert 0 <= float(x) <= float(x) + float(w) <= int(width) + 1
 
 
+def test_of_many_chains_the_one_that_serves_is_drawn():
+    (shard,) = shards_of(inventory(slices=30, budget=30, hit=[(0, 0)]), [0])
+    assert len(shard.sequences) > MOST_CHAINS
+    last = shard.model_copy(update={"serving": shard.sequences[-1]})
+    assert str(chains_picture(last, longest=30)).count('class="mark"') == 1
+
+
 def test_runs_of_cells_are_higher_the_more_alive_they_are():
-    chain = Chain(slices=tuple(range(20)), live=9, serving=5, training=9)
-    heights = dict(re.findall(r'class="cell (\w+)">.*?height="([\d.]+)"', str(chains_picture(0, [chain], longest=20))))
+    chain = Chain(order=tuple(range(20)), depth=5)
+    others = [Chain(order=(*chain.order[1:], 0), depth=9)]
+    shard = Shard(shard=0, slices=(1,) * 20, sequences=(chain, *others), serving=chain)
+    picture = str(chains_picture(shard, {Stage(0, chain.order[:6])}, longest=20))
+    heights = dict(re.findall(r'class="cell (\w+)"><title>[^/]*</title><rect[^>]*? height="([\d.]+)"', picture))
     assert float(heights["serving"]) > float(heights["live"]) > float(heights["dead"])
     assert heights["training"] == heights["serving"]
 
@@ -89,30 +100,30 @@ CHANGES = [change(10, 0, 4, 2), change(1000, 1, 4, 1), change(5000, 0, 2, 4)]
 
 def test_depths_before_the_first_change_are_those_that_it_changed():
     shown = depths_over_time(CHANGES, [4, 1], now=10_000, span="all", most=4)
-    assert points(shown.picture, "line")[0][1] == 0  # both had 4
-    assert points(shown.picture, "line")[-1] == (600, 37.5)  # a mean of 2.5
-    assert shown.rows[0] is CHANGES[-1]
+    assert points(shown["picture"], "line")[0][1] == 0  # both had 4
+    assert points(shown["picture"], "line")[-1] == (600, 37.5)  # a mean of 2.5
+    assert shown["rows"][0] is CHANGES[-1]
 
 
 def test_the_upper_edge_is_the_deepest_that_a_shard_was():
     shown = depths_over_time(CHANGES, [4, 1], now=10_000, span="all", most=2)
-    assert shown.most == 4
-    assert points(shown.picture, "line")[0][1] == 0
+    assert shown["most"] == 4
+    assert points(shown["picture"], "line")[0][1] == 0
 
 
 def test_only_changes_of_the_span_are_shown_from_the_state_before_it():
     shown = depths_over_time(CHANGES, [4, 1], now=7_000, span="hour", most=4)
-    assert [each.changed_at for each in shown.rows] == [5000]
-    assert points(shown.picture, "line")[0][1] == 100 * (1 - 1.5 / 4)  # 2 and 1 slices
-    assert depths_over_time(CHANGES, [4, 1], now=50_000, span="hour", most=4).picture is None
-    assert depths_over_time([], [4, 1], now=50_000, span="all", most=4).picture is None
+    assert [each.changed_at for each in shown["rows"]] == [5000]
+    assert points(shown["picture"], "line")[0][1] == 100 * (1 - 1.5 / 4)  # 2 and 1 slices
+    assert depths_over_time(CHANGES, [4, 1], now=50_000, span="hour", most=4)["picture"] is None
+    assert depths_over_time([], [4, 1], now=50_000, span="all", most=4)["picture"] is None
 
 
 def test_thousands_of_changes_make_a_picture_of_bounded_size():
     many = [change(number, 0, number % 2, 1 - number % 2) for number in range(10_000)]
     shown = depths_over_time(many, [0], now=10_001, span="all", most=1)
-    assert len(str(shown.picture)) < 60_000
-    assert points(shown.picture, "line")[-1][1] == 100
+    assert len(str(shown["picture"])) < 60_000
+    assert points(shown["picture"], "line")[-1][1] == 100
 
 
 def test_what_lies_ahead_is_told_soonest_first_and_never_is_never():
@@ -125,9 +136,8 @@ def test_what_lies_ahead_is_told_soonest_first_and_never_is_never():
         depth_falls_below_between={2: (3.0, 15.0), 3: (2.0, 7.0), 4: (1.0, 1.0)},
     )
     told = ahead(forecast)
-    assert [each.mean for each in told] == [1.0, 4.0, 9.0, 20.0, None]
-    assert told[-1].picture is None
-    assert ahead(None) == ahead(forecast.model_copy(update={"living_shards": 0})) == ()
+    assert [expected for _, expected, _ in told] == [1.0, 4.0, 9.0, 20.0, None]
+    assert ahead(None) == ahead(forecast.model_copy(update={"living_shards": 0})) == []
 
 
 def test_a_repaired_inventory_lacks_nothing():
@@ -139,8 +149,7 @@ def test_a_repaired_inventory_lacks_nothing():
 
 def test_a_deletion_is_told_by_its_steps():
     entry = LogEntry(generation=3, records=1, received_at=5.0, accepted_at=5.02, effective_at=None, erased_at=None)
-    told = deletion(entry)
-    assert list(told.steps) == [
+    assert steps_of(entry) == [
         ("received", 5.0, "+0 ms"),
         ("accepted", 5.02, "+20 ms"),
         ("effective", None, ""),

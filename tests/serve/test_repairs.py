@@ -11,8 +11,7 @@ import pytest
 import s3t
 from s3t.errors import WorkerError
 from s3t.ledger import Repair
-from s3t_server import repair_process
-from s3t_server.repairs import Repairs
+from s3t_server.repairs import NICE, Repairs, asked_nice
 from testing import tiny
 from testing.roles import roles
 from testing.served import serving
@@ -109,7 +108,7 @@ def test_the_policy_does_not_take_the_place_of_an_interrupted_one(text_model, tm
 
 def test_a_server_that_stops_begins_no_repair_any_more(trained, monkeypatch):
     monkeypatch.setattr("s3t_server.repairs.subprocess.Popen", None)
-    repairs_of(trained).stop()
+    repairs_of(trained).close()
     assert repairs_of(trained).begin(asked_by="ops") is None
 
 
@@ -251,7 +250,7 @@ def test_a_server_repairs_by_policy_while_it_answers_and_tells_of_it(text_model,
 
 @pytest.mark.integration
 def test_a_repair_on_demand_that_is_killed_is_taken_up_and_a_second_one_is_refused(text_model, tmp_path, monkeypatch):
-    monkeypatch.setenv(repair_process.NICE, "10")
+    monkeypatch.setenv(NICE, "10")
     recipe = tiny.recipe(text_model, training={"epochs": 2000})
     with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table()):
         pass
@@ -283,7 +282,7 @@ def test_wrong_repairs(path, wrong, begun):
 
 @pytest.mark.parametrize(("given", "nice"), [(None, 10), ("0", 0), ("19", 19), ("40", 19), ("-5", 10), ("fast", 10)])
 def test_a_repair_goes_behind_other_processes_as_far_as_the_operator_says(monkeypatch, given, nice):
-    monkeypatch.delenv(repair_process.NICE)
+    monkeypatch.delenv(NICE)
     if given is not None:
-        monkeypatch.setenv(repair_process.NICE, given)
-    assert repair_process.asked_nice() == nice
+        monkeypatch.setenv(NICE, given)
+    assert asked_nice() == nice

@@ -3,8 +3,8 @@
 import pytest
 
 import s3t
+from s3t.run.pending import Pending
 from s3t_server.answering import GENERATION_HEADER
-from s3t_server.batching import AnswerShare
 from testing import tiny
 from testing.served import serving
 
@@ -99,7 +99,7 @@ def test_an_answer_of_any_shape_is_made_again_if_a_deletion_has_overtaken_it(cli
         asked.append(share)
         return len(asked) > 1
 
-    monkeypatch.setattr(AnswerShare, "may_leave", may_leave)
+    monkeypatch.setattr(Pending, "may_leave", may_leave)
     assert client.post(address, json=body).status_code == 200
     assert len(asked) == 2
 

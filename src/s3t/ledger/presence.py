@@ -26,7 +26,7 @@ from typing import Protocol
 
 from s3t.bugs import log_failure
 from s3t.core import Stage
-from s3t.errors import ClosedError, FsyncError, IntegrityError, MovedError, S3TError
+from s3t.errors import ClosedError, EngineError, FsyncError, IntegrityError, MovedError, S3TError
 from s3t.ledger.ledger import Ledger
 from s3t.ledger.sessions import LEASE_SECONDS, LOG, NO_ANSWERS, note_ended
 from s3t.ledger.state import Session, Snapshot
@@ -108,8 +108,8 @@ class Presence:
             work.check()
             try:
                 yield work
-            except IntegrityError:
-                work.confirm()  # an artifact or a slice was erased under its hands
+            except (IntegrityError, EngineError):
+                work.confirm()  # an artifact was erased under its hands, or an engine was told to forget it
                 raise
         finally:
             with self._state:

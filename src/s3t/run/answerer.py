@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -42,14 +42,20 @@ class State(NamedTuple):
     now: Snapshot
     members: list[Stage]
     work: Work
+    noted: ExitStack
+    """Closed, it ends the note that deletions see of the computation; `pop_all` takes it along with the result."""
+
+
+Choose: TypeAlias = "Callable[[], AbstractContextManager[tuple[Snapshot, list[Stage]]]]"
+"""A state of the ledger, and the stages that answer at it; within, they can be computed with."""
 
 
 @dataclass(frozen=True)
 class Answerer:
     """Answers and measures with what is alive in one run.
 
-    A deletion that takes a stage that answers makes the answer be made again; one that takes none of them costs
-    nothing, for the answer is the same with it and without it. Each of the first takes a stage, so there is an end.
+    A deletion that takes a stage that answers makes the answer be made again (`attempt`); one that takes none of them
+    costs nothing, for the answer is the same with it and without it.
 
     A single batch is first answered at the state of the ledger that this process read last. The ledger is then read
     once: if it has the same members, the answer leaves as the answer at that state; else it is made again.
@@ -77,57 +83,73 @@ class Answerer:
             with suppress(Overtaken, NoLiveShardError, InputError):  # a newer state may have what this one lacks
                 members = self._members(recent, prefixes)
                 with self.parts.presence.working(recent, uses_of(recent, members)) as work:
-                    answer = self._answer(recent, members, inputs, progress, work)
+                    answer = self._answer(State(recent, members, work, ExitStack()), inputs, progress)
                 now = self.parts.upkeep.erase_due()
                 if uses_of(recent, members).intact_at(now) and self._members(now, prefixes) == members:
                     return replace(answer, generation=now.generation)
-        return self.computed(
-            prefixes, lambda state: self._answer(state.now, state.members, inputs, progress, state.work)
-        )
+        return self.computed(prefixes, lambda state: self._answer(state, inputs, progress))
+
+    def attempt(self, choose: Choose, compute: Callable[[State], T], *, held: bool = False) -> T:
+        """Compute something at one state of the ledger; anew as long as a deletion takes a stage that it uses.
+
+        Each takes a stage, so there is an end. With `held`, deletions wait until `compute` lets go of `State.noted`;
+        it confirms the result itself, which leaves later.
+        """
+        note = self.parts.presence.pending if held else self.parts.presence.answering
+        while True:
+            with suppress(Overtaken), choose() as (now, members), ExitStack() as noted:
+                work = noted.enter_context(note(now, uses_of(now, members)))
+                return compute(State(now, members, work, noted))
 
     def computed(self, prefixes: Prefixes | None, compute: Callable[[State], T], *, within: State | None = None) -> T:
-        """Compute something at one state of the ledger; again if a deletion has taken a stage that it uses.
+        """Attempt something with the members of `prefixes`; without them, the deepest that are alive answer.
 
-        Without `prefixes`, the deepest that are alive answer. `compute` watches for deletions, or is short. `within` is
-        the state of an outer computation, which then has to begin anew as a whole (Overtaken).
+        `compute` watches for deletions, or is short. `within` is the state of an outer computation, which then has to
+        begin anew as a whole (Overtaken).
         """
         if within is not None:
             within.work.check()
             return compute(within)
-        while True:
-            now, members = self.choose(prefixes)
-            with suppress(Overtaken), self.parts.presence.answering(now, uses_of(now, members)) as work:
-                return compute(State(now, members, work))
+        return self.attempt(lambda: nullcontext(self.choose(prefixes)), compute)
 
     def checked(self, inputs: Inputs) -> IngestedInputs:
         self.parts.recipe.task.check_answers("predict")
         return ingest_inputs(inputs, self.parts.recipe)
 
-    def hold(self, requests: Sequence[Inputs | IngestedInputs]) -> PendingAnswers:
+    def hold(
+        self,
+        requests: Sequence[Inputs | IngestedInputs],
+        *,
+        choose: Choose | None = None,
+        computer: Computer | None = None,
+    ) -> PendingAnswers:
+        """As `Run.hold`; an engine elsewhere chooses and computes where they are given."""
         checked = [each if isinstance(each, IngestedInputs) else self.checked(each) for each in requests]
         together = IngestedInputs(pa.concat_tables([each.features for each in checked]), None, range(0))
-        while True:
-            now, members = self.choose_now()
-            with suppress(Overtaken), ExitStack() as open_work:
-                work = open_work.enter_context(self.parts.presence.pending(now, uses_of(now, members)))
-                answer = self._answer(now, members, together, silent, work)
-                work.confirm()
-                predictions = tuple(divided(answer, checked))
-                return PendingAnswers(predictions, work, self.parts.presence, open_work.pop_all())
+
+        def compute(state: State) -> PendingAnswers:
+            answer = self._answer(state, together, silent, computer)
+            state.work.confirm()
+            predictions = tuple(divided(answer, checked))
+            return PendingAnswers(predictions, state.work, self.parts.presence, state.noted.pop_all())
+
+        return self.attempt(choose or (lambda: nullcontext(self.choose_now())), compute, held=True)
 
     def _answer(
-        self, now: Snapshot, members: Sequence[Stage], inputs: IngestedInputs, progress: Progress, work: Work
+        self, state: State, inputs: IngestedInputs, progress: Progress, computer: Computer | None = None
     ) -> Predictions:
+        now, members, work, _ = state
         count = inputs.features.num_rows
         with telling(progress, f"predicting {counted(count, 'input')}", count * len(members)):
-            return predict(self.workshop, self._answers, now, members, inputs, progress=watched(progress, work))
+            heard = watched(progress, work)
+            return predict(computer or self.workshop, self._answers, now, members, inputs, progress=heard)
 
     def evaluate(self, data: Data, *, per_depth: bool, progress: Progress) -> Evaluation:
         recipe, labels = self.parts.recipe, self.parts.description.labels
         rows = ingest_labelled(data, recipe, labels=labels).rows
 
         def compute(state: State) -> Evaluation:
-            now, members, work = state
+            now, members, work, _ = state
             deeper = [link for stage in by_kind(members)[0] for link in stage.chain] if per_depth else []
             wanted = sorted({*members, *deeper})
             with telling(progress, f"evaluating {counted(rows.num_rows, 'record')}", rows.num_rows * len(wanted)):

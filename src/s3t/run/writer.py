@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -165,7 +165,7 @@ class Writer:
         self, state: State, asked: Mapping[Sampling, Sequence[Sequence[int]]], progress: Progress
     ) -> dict[Sampling, Collected]:
         """Texts after prompts, by the settings that both have."""
-        now, members, work = state
+        now, members, work, _ = state
         written = {sampling: Collected(len(prompts) * sampling.n) for sampling, prompts in asked.items()}
         count = sum(len(collected.texts) for collected in written.values())
         most = sum(len(collected.texts) * sampling.max_new_tokens for sampling, collected in written.items())
@@ -239,21 +239,22 @@ class Writer:
         """Begin texts that deletions wait for: for servers. Another thread may compute with the model meanwhile."""
         tokens = self.encoder.prompts(prompts.features)
         presence = self.answerer.parts.presence
-        while True:
-            now, members = self.answerer.choose_now()
-            uses = uses_of(now, members)
-            with suppress(Overtaken), ExitStack() as computing, ExitStack() as leaving:
-                work = computing.enter_context(presence.pending(now, uses))
-                steps = self._steps(now, members, tokens, sampling)
-                computing.callback(steps.close)  # first: what it has in memory goes before deletions go on
+
+        def begin(state: State) -> PendingTexts:
+            steps = self._steps(state.now, state.members, tokens, sampling)
+            state.noted.callback(steps.close)  # first: what it has in memory goes before deletions go on
+            with ExitStack() as leaving:
+                work = leaving.enter_context(presence.pending(state.now, uses_of(state.now, state.members)))
                 return PendingTexts(
                     steps,
-                    generation=now.generation,
+                    generation=state.now.generation,
                     prompt_tokens=sum(map(len, tokens)),
                     presence=presence,
-                    leaving=(leaving.enter_context(presence.pending(now, uses)), leaving.pop_all()),
-                    computing=(work, computing.pop_all()),
+                    leaving=(work, leaving.pop_all()),
+                    computing=(state.work, state.noted.pop_all()),
                 )
+
+        return self.answerer.attempt(lambda: nullcontext(self.answerer.choose_now()), begin, held=True)
 
 
 class Collected:

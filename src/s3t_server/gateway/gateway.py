@@ -4,29 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from s3t.core import Stage
-from s3t.errors import EngineError, InputError, NoLiveShardError
+from s3t.errors import InputError
 from s3t.events import Progress, WorkStep, silent
 from s3t.ledger import Snapshot
-from s3t.ledger.work import Overtaken
 from s3t.models.encoders import Encoder, encoder_for
 from s3t.models.source import model_folder
-from s3t.prediction.answers import Answers, choose_members
 from s3t.records.ingest import IngestedInputs
 from s3t.run import Run
-from s3t.run.answerer import divided, predict, uses_of, watched
 from s3t.run.parts import Parts
 from s3t.run.pending import PendingAnswers
 from s3t.tasks.aggregate import Scores
-from s3t_server.gateway.adapters import Adapter, Adapters
-from s3t_server.gateway.keeper import SWAPPING, Keeper
+from s3t_server.gateway.keeper import Keeper
 from s3t_server.gateway.lora_engine import LoraEngine, UnknownAdapterError
 
 _LEAST = float(np.finfo(np.float32).smallest_subnormal)
@@ -46,84 +42,32 @@ class Gateway:
         patience: longest wait of an answer for the engine, in seconds.
     """
 
-    def __init__(self, run: Run, *, url: str, folder: Path, patience: float, look_seconds: float = 0.1) -> None:
+    def __init__(self, run: Run, url: str, folder: Path, patience: float, *, look_seconds: float) -> None:
         self._parts = parts = run.parts
         self._patience = patience
         base = model_folder(parts.recipe.base_model, revision=parts.recipe.revision)
         self._encoder = encoder_for(base, parts.recipe)
         _refuse_unfit(parts, self._encoder)
-        adapters = Adapters(parts, folder)
-        with suppress(NoLiveShardError):
-            adapters.check()
         self._engine = LoraEngine(url, seconds=patience)
         prompt = self._encoder.encode(self._encoder.trial(["text"]))[0]["input_ids"].tolist()
-        self._keeper = Keeper(parts.latest, adapters, self._engine, prompt=prompt)
+        self.keeper = Keeper(parts, folder, self._engine, prompt=prompt)
         self._asking = ThreadPoolExecutor(min(parts.recipe.partition.shards, _MOST_REQUESTS), "s3t-ask")
         parts.presence.poll_seconds = look_seconds
-        self._keeper.start()
+        self.keeper.start()
 
     def close(self) -> None:
         """Unload what the engine has of the run, as far as it can be reached."""
-        self._keeper.close()
+        self.keeper.close()
         self._asking.shutdown()
         self._engine.close()
 
-    @property
-    def trouble(self) -> str | None:
-        """Why the engine cannot answer now, without addresses and names; None if it can."""
-        if self._keeper.is_ready(self._parts.latest.snapshot()):
-            return None
-        trouble = self._keeper.trouble
-        return SWAPPING if trouble is None else trouble.public
-
     def hold(self, *requests: IngestedInputs) -> PendingAnswers:
         """As `Run.hold`."""
-        together = IngestedInputs(pa.concat_tables([each.features for each in requests]), None, range(0))
-        lost = 0
-        while True:
-            self._check_alive()
-            with self._keeper.routed(patience=self._patience) as (now, adapters):
-                try:
-                    with suppress(Overtaken):
-                        return self._held(now, adapters, together, requests)
-                except UnknownAdapterError:
-                    lost += 1
-                    if lost == _TRIES:
-                        raise
-                    self._keeper.note_lost(adapters)
-
-    def _check_alive(self) -> None:
-        now = self._parts.latest.snapshot()
-        inventory, settings = self._parts.latest.inventory(now), self._parts.recipe.prediction
-        choose_members(inventory, None, settings=settings, run=str(self._parts.layout.root))
-
-    def _held(
-        self, now: Snapshot, adapters: Sequence[Adapter], inputs: IngestedInputs, requests: Sequence[IngestedInputs]
-    ) -> PendingAnswers:
-        recipe, presence = self._parts.recipe, self._parts.presence
-        members = [adapter.export.stage for adapter in adapters if adapter.export is not None]
-        with ExitStack() as open_work:
-            work = open_work.enter_context(presence.pending(now, uses_of(now, members)))
-            answers = Answers.of(recipe, self._parts.description.labels)
-            computer = _Remote(self._engine, self._encoder, adapters, self._asking, len(answers.labels))
-            try:
-                answer = predict(computer, answers, now, members, inputs, progress=watched(silent, work))
-            except EngineError:
-                work.confirm()  # after a deletion it may refuse what it is asked to forget
-                raise
-            work.confirm()
-            return PendingAnswers(tuple(divided(answer, requests)), work, presence, open_work.pop_all())
-
-
-@dataclass(frozen=True)
-class _Remote:
-    """Computes logits of members by an engine: the logarithms of its probabilities."""
-
-    engine: LoraEngine
-    encoder: Encoder
-    adapters: Sequence[Adapter]
-    asking: ThreadPoolExecutor
-    labels: int
+        hold, routed = self._parts.answerer.hold, partial(self.keeper.routed, patience=self._patience)
+        for _ in range(_TRIES - 1):
+            with suppress(UnknownAdapterError):
+                return hold(requests, choose=routed, computer=self)
+        return hold(requests, choose=routed, computer=self)
 
     def counts(self, rows: pa.Table) -> None:
         """None: the engine gives one answer to each input."""
@@ -132,14 +76,13 @@ class _Remote:
     def logits(
         self, stages: Sequence[Stage], snapshot: Snapshot, inputs: pa.Table, progress: Progress = silent
     ) -> Scores:
-        """Logits M x N x C; the members are those of `adapters`."""
-        prompts = [record["input_ids"].tolist() for record in self.encoder.encode(inputs)]
+        """Logits of members, M x N x C: the logarithms of the engine's probabilities."""
+        prompts = [record["input_ids"].tolist() for record in self._encoder.encode(inputs)]
+        labels = len(self._parts.description.labels)
         if not prompts:
-            return np.zeros((len(stages), 0, self.labels))
-        asked = [
-            self.asking.submit(self.engine.classify, adapter.name, prompts, labels=self.labels)
-            for adapter in self.adapters
-        ]
+            return np.zeros((len(stages), 0, labels))
+        names = [self.keeper.name_of(stage, snapshot) for stage in stages]
+        asked = [self._asking.submit(self._engine.classify, name, prompts, labels=labels) for name in names]
         found = [each.result() for each in asked]
         progress(WorkStep(count=len(prompts) * len(stages)))
         return np.log(np.maximum(np.stack(found), _LEAST))

@@ -67,7 +67,6 @@ class LoraEngine:
         )
 
     def close(self) -> None:
-        """Close its connections."""
         self._http.close()
 
     def models(self) -> Listing:
@@ -84,73 +83,60 @@ class LoraEngine:
         """Load an adapter from a folder that the engine sees. One of that name is loaded already: the same content."""
         wanted = {"lora_name": name, "lora_path": path}
         answer = self._asked("POST", "/v1/load_lora_adapter", wanted, seconds=LOAD_SECONDS, again=False)
-        if answer.status_code in _OF_A_PROXY:
-            reason = f"the engine at {self.url} was to load {name}, and a proxy answered with {answer.status_code}"
-            raise LostAnswerError(f"{reason}; let the proxy wait {LOAD_SECONDS:g} seconds", public=_LOADS_NOT)
-        if answer.status_code == httpx.codes.NOT_FOUND and name not in answer.text:
-            raise EngineError(
-                f"the engine at {self.url} loads no adapters while it runs; start vLLM with --enable-lora and "
-                "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1",
-                public=_LOADS_NOT,
-            )
-        if not answer.is_success and not (answer.status_code == httpx.codes.BAD_REQUEST and _is_loaded(answer)):
-            raise EngineError(
-                f"the engine at {self.url} does not load {name} from {path} (status {answer.status_code}): does it see "
-                "that folder, and has it room and rank for the adapter? Its log has the reason",
-                public=_LOADS_NOT,
-            )
+        status = answer.status_code
+        if status in _OF_A_PROXY:
+            what = f"was to load {name}, and a proxy answered with {status}; let it wait {LOAD_SECONDS:g} seconds"
+            raise self._error(what, LostAnswerError, public=_LOADS_NOT)
+        if status == httpx.codes.NOT_FOUND and name not in answer.text:
+            how = "start vLLM with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=1"
+            raise self._error(f"loads no adapters while it runs; {how}", public=_LOADS_NOT)
+        is_loaded = status == httpx.codes.BAD_REQUEST and "already" in _message(answer)
+        if not answer.is_success and not is_loaded:
+            why = "does it see that folder, and has it room and rank for the adapter? Its log has the reason"
+            raise self._error(f"does not load {name} from {path} (status {status}): {why}", public=_LOADS_NOT)
 
     def unload(self, name: str) -> None:
         """Unload an adapter. Whether it is gone only `check_gone` tells."""
         answer = self._asked("POST", "/v1/unload_lora_adapter", {"lora_name": name})
         if not answer.is_success and not _is_unknown(answer, name):
-            raise EngineError(
-                f"the engine at {self.url} does not unload {name} (status {answer.status_code}); if that stays so, "
-                "restart the engine",
-                public=_KEEPS,
-            )
+            what = f"does not unload {name} (status {answer.status_code}); if that stays so, restart the engine"
+            raise self._error(what, public=_KEEPS)
 
     def check_gone(self, name: str, prompt: Sequence[int]) -> None:
         """Check that an adapter is not listed, and that a request to it is refused as one to an unknown model.
 
         The base model has to answer the same request: else the refusal would show nothing.
         """
-        listing = self.models()
+        listing, told = self.models(), "which it was told to unload; restart it"
         if name in listing.adapters:
-            raise self._kept("lists", name)
+            raise self._error(f"still lists {name}, {told}", public=_KEEPS)
         answer = self._classified(name, [prompt])
         if answer.is_success:
-            raise self._kept("answers as", name)
+            raise self._error(f"still answers as {name}, {told}", public=_KEEPS)
         if not _is_unknown(answer, name):
             raise self._unexpected("/classify", answer)
         if not self._classified(listing.base, [prompt]).is_success:
-            raise EngineError(
-                f"the engine at {self.url} does not answer as {listing.base} either, so a refusal to answer as {name} "
-                "does not show that it is gone"
-            )
+            shows = f"so a refusal to answer as {name} does not show that it is gone"
+            raise self._error(f"does not answer as {listing.base} either, {shows}")
 
     def classify(self, name: str, prompts: Sequence[Sequence[int]], *, labels: int) -> Scores:
         """Probabilities of an adapter's labels, N x C."""
         answer = self._classified(name, prompts)
         if _is_unknown(answer, name):
-            raise UnknownAdapterError(f"the engine at {self.url} does not have {name} any more")
-        if not answer.is_success:
-            raise self._unexpected("/classify", answer)
+            raise self._error(f"does not have {name} any more", UnknownAdapterError)
         try:
-            document = _document(answer)
+            document: Any = _document(answer) if answer.is_success else None
             rows = sorted(document["data"], key=lambda each: each["index"])
             found = np.array([each["probs"] for each in rows], dtype=np.float64)
         except (KeyError, TypeError, ValueError):
             raise self._unexpected("/classify", answer) from None
         if document.get("model") != name:
-            raise EngineError(f"the engine at {self.url} was asked as {name}, and answered as another model")
+            raise self._error(f"was asked as {name}, and answered as another model")
         if found.shape != (len(prompts), labels):
-            raise EngineError(
-                f"the engine at {self.url} gives {found.shape} probabilities for {len(prompts)} inputs and {labels} "
-                "labels; start it with a base model that has as many"
-            )
+            what = f"gives {found.shape} probabilities for {len(prompts)} inputs and {labels} labels"
+            raise self._error(f"{what}; start it with a base model that has as many")
         if not np.all(found >= 0) or not np.allclose(found.sum(axis=1), 1.0, atol=_SUM_TOLERANCE):
-            raise EngineError(f"the engine at {self.url} gives no probabilities that add up to 1")
+            raise self._error("gives no probabilities that add up to 1")
         return found
 
     def _classified(self, name: str, prompts: Sequence[Sequence[int]]) -> httpx.Response:
@@ -180,18 +166,15 @@ class LoraEngine:
                 return send()
         except httpx.HTTPError as error:
             kind = EngineError if isinstance(error, _NOT_SENT) else LostAnswerError
-            reason = f"the engine at {self.url} is not reached ({type(error).__name__}); start it, or wait for it"
-            raise kind(reason, public="the engine is not reached") from error
-
-    def _kept(self, how: str, name: str) -> EngineError:
-        reason = f"the engine at {self.url} still {how} {name}, which it was told to unload; restart it"
-        return EngineError(reason, public=_KEEPS)
+            what = f"is not reached ({type(error).__name__}); start it, or wait for it"
+            raise self._error(what, kind, public="the engine is not reached") from error
 
     def _unexpected(self, path: str, answer: httpx.Response) -> EngineError:
-        return EngineError(
-            f"the engine at {self.url} answers {path} with status {answer.status_code}, and not as vLLM does; its log "
-            "has the reason"
-        )
+        what = f"answers {path} with status {answer.status_code}, and not as vLLM does; its log has the reason"
+        return self._error(what)
+
+    def _error(self, what: str, kind: type[EngineError] = EngineError, **public: str) -> EngineError:
+        return kind(f"the engine at {self.url} {what}", **public)
 
 
 def _document(answer: httpx.Response) -> Any:
@@ -202,7 +185,7 @@ def _document(answer: httpx.Response) -> Any:
         return None
 
 
-def _error(answer: httpx.Response) -> str:
+def _message(answer: httpx.Response) -> str:
     """The message of an error document; "" if it is none. Older engines have its fields at the top."""
     document = _document(answer)
     inner = document.get("error", document) if isinstance(document, dict) else None
@@ -211,8 +194,4 @@ def _error(answer: httpx.Response) -> str:
 
 def _is_unknown(answer: httpx.Response, name: str) -> bool:
     """True if the engine says that it has no model of that name. A 404 of something before it names none."""
-    return answer.status_code == httpx.codes.NOT_FOUND and name in _error(answer)
-
-
-def _is_loaded(answer: httpx.Response) -> bool:
-    return "already" in _error(answer)
+    return answer.status_code == httpx.codes.NOT_FOUND and name in _message(answer)

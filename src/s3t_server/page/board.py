@@ -6,12 +6,11 @@ import hashlib
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from s3t.run.forecasting import forecast_of
 from s3t.run.reporting import forecast_now
-from s3t_server.page.outlook import repaired_inventory
 
 if TYPE_CHECKING:
     from s3t.core import Inventory, Stage
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from s3t.results.changes import Deletion
     from s3t.results.state import Status
     from s3t.run import Run
-    from s3t_server.repairs import Repairs
-    from s3t_server.watch import Watch
 
 ANY_SCOPE = ("delete", "operate", "audit")
 """Scopes that show the page; one is enough."""
@@ -52,7 +49,8 @@ class Look:
     """State of a run that the page depends on."""
 
     changes: int
-    """The counter of the run's changes."""
+    """Counter of the ledger's changes. Repairs, requests that are held or refused, and stages in training do not raise
+    it."""
     training: frozenset[Stage]
     """Stages in training."""
     repairs: tuple[Repair, ...]
@@ -79,23 +77,23 @@ class _Kept:
 
 @dataclass
 class Board:
-    """The state of one run for its page. Safe to share among threads."""
+    """The state of one run for its page. Reading it is cheap and erases nothing. Safe to share among threads."""
 
     run: Run
-    repairs: Repairs
-    watch: Watch
     _kept: dict[str, _Kept] = field(default_factory=dict, init=False)
     _making: dict[str, threading.Lock] = field(default_factory=dict, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def look(self) -> Look:
         """State of the run now, with what the visitor has just changed."""
-        return Look(
-            changes=self.watch.changes(),
-            training=self.watch.in_training(),
-            repairs=self.repairs.all(),
-            held=self.run.approvals.all(),
-        )
+        changes = self.run.parts.latest.snapshot().changes
+        with self.run.parts.ledger.reading() as transaction:
+            return Look(
+                changes=changes,
+                training=frozenset(transaction.sessions.in_training()),
+                repairs=tuple(transaction.repairs.all()),
+                held=tuple(transaction.held.all()),
+            )
 
     def last_look(self) -> Look:
         """State of the run a moment ago."""
@@ -106,12 +104,15 @@ class Board:
         return self._keep("status", (look.changes, time.monotonic() // _STATUS_SECONDS), self.run.status)
 
     def inventory(self, look: Look) -> Inventory:
-        """The run's live stages."""
         return self._keep("inventory", look.changes, self.run.inventory)
 
     def depths(self, look: Look) -> tuple[DepthChange, ...]:
-        """Changes of shards' depths, the oldest first."""
-        return self._keep("depths", look.changes, self.watch.depths)
+        """Changes of shards' depths, the oldest first; the ledger keeps at least the newest 10,000."""
+        return self._keep("depths", look.changes, self._depths)
+
+    def _depths(self) -> tuple[DepthChange, ...]:
+        with self.run.parts.ledger.reading() as transaction:
+            return tuple(transaction.depths.all())
 
     def impact(self, look: Look, held: Held) -> Deletion:
         """Forecast of a held request. Computing it reads the names of every slice, so it is kept."""
@@ -161,6 +162,10 @@ class Board:
             return value
         finally:
             making.release()
+
+
+def repaired_inventory(inventory: Inventory) -> Inventory:
+    return replace(inventory, alive={**inventory.alive, **dict.fromkeys(inventory.missing(), "")}, scores=None)
 
 
 def _digest(value: Any) -> str:

@@ -6,18 +6,20 @@ screen readers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
 from typing import Literal
 
 from markupsafe import Markup
 
-from s3t.core import Order
+from s3t.core import Stage
+from s3t.results.state import Chain, Shard
 from s3t.wording import counted, numbers
 
 Cell = Literal["serving", "live", "training", "dead"]
 WORDS: dict[Cell, str] = {"serving": "serves", "live": "live", "training": "being repaired", "dead": "missing"}
 """Words for what a cell is."""
+MOST_CHAINS = 24
+"""Chains of a shard that are drawn."""
 _GUTTER = 16
 """Room for the mark of the chain that serves, in pixels."""
 _SIZES = ((4, 36, 6), (6, 32, 5), (10, 24, 4), (16, 17, 3))
@@ -26,134 +28,121 @@ _OUTLINED = 18
 """Missing cells of so many pixels have an outline; smaller ones would be all outline."""
 _RUN_WIDTH, _RUN_HEIGHT, _RUN_GAP = 288, 11, 4
 """Longer chains are drawn as runs of cells, in so much room."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Chain:
-    """A chain of a shard, with what is drawn of it."""
-
-    slices: Order
-    live: int
-    """Live slices, from the first."""
-    serving: int
-    """Slices that serve; 0: another chain does."""
-    training: int | None
-    """Place of the slice that is being trained; None: none is."""
-    name: str = ""
-    """Main or spare, where chains grow as needed."""
-
-    def cell(self, place: int) -> Cell:
-        """State of the slice at a place of the chain."""
-        if place == self.training:
-            return "training"
-        return "serving" if place < self.serving else "live" if place < self.live else "dead"
-
-    def described(self) -> str:
-        """The chain in words.
-
-        >>> Chain(slices=(0, 2, 1), live=2, serving=2, training=2).described()
-        '0 2 1: 2 of 3 live, serves, slice 1 is being repaired'
-        """
-        parts = [f"{self.live} of {len(self.slices)} live"]
-        parts += ["serves"] if self.serving else []
-        parts += [f"slice {self.slices[self.training]} is being repaired"] if self.training is not None else []
-        return f"{f'{self.name} ' if self.name else ''}{numbers(self.slices)}: {', '.join(parts)}"
-
-
-def chains_picture(shard: int, chains: Sequence[Chain], *, longest: int, name: str = "chains") -> Markup:
-    """A shard's chains: a row each, and a cell for each slice.
-
-    Args:
-        chains: in order.
-        longest: slices of the longest chain of any shard, so that all shards are drawn alike.
-    """
-    sizes = [(side, gap) for most, side, gap in _SIZES if longest <= most]
-    rows, width, height = _cells(chains, longest, *sizes[0]) if sizes else _runs(chains, longest)
-    described = f"{counted(len(chains), 'chain')}. " + ". ".join(chain.described() for chain in chains)
-    return Markup(
-        '<svg class="chains" role="img" aria-labelledby="{5}-{0} {5}-{0}-text" width="{1}" height="{2}"'
-        ' viewBox="0 0 {1} {2}"><title id="{5}-{0}">Chains of shard {0}</title><desc id="{5}-{0}-text">{3}</desc>'
-        "{4}</svg>"
-    ).format(shard, width, height, described, _joined(rows), name)
-
-
-def _cells(chains: Sequence[Chain], longest: int, side: int, gap: int) -> tuple[list[Markup], int, int]:
-    step = side + gap
-    rows = []
-    for row, chain in enumerate(chains):
-        top = row * step + 1
-        if chain.serving:
-            rows.append(_mark(top + side / 2))
-        for place, index in enumerate(chain.slices):
-            rows.append(cell_picture(chain.cell(place), str(index), left=_GUTTER + place * step, top=top, side=side))
-    return rows, _GUTTER + longest * step, len(chains) * step + 2
-
-
-def cell_picture(cell: Cell, text: str, *, left: float = 1, top: float = 1, side: int = 18) -> Markup:
-    """A cell; its title says what it is."""
-    middle = left + side / 2, top + side / 2
-    outlined = cell != "dead" or side >= _OUTLINED
-    cross = Markup('<path d="M{} {}l{} {}m0 {}l{} {}"/>').format(
-        left + side * 0.3, top + side * 0.3, side * 0.4, side * 0.4, -side * 0.4, -side * 0.4, side * 0.4
-    )
-    shown = text if cell != "dead" else ""
-    return Markup('<g class="cell {}"><title>slice {}: {}</title>{}{}{}</g>').format(
-        cell,
-        text,
-        WORDS[cell],
-        Markup('<rect x="{}" y="{}" width="{}" height="{}" rx="{}"/>').format(left, top, side, side, round(side / 5, 1))
-        if outlined
-        else "",
-        cross if cell == "dead" else "",
-        Markup('<text x="{}" y="{}" font-size="{}">{}</text>').format(*middle, round(side * 0.46, 1), shown)
-        if shown
-        else "",
-    )
-
-
-def _runs(chains: Sequence[Chain], longest: int) -> tuple[list[Markup], int, int]:
-    """Chains of many slices: a bar of each run of equal cells, the more alive the higher."""
-    step, rows = _RUN_WIDTH / longest, []
-    for row, chain in enumerate(chains):
-        top = row * (_RUN_HEIGHT + _RUN_GAP) + 1
-        if chain.serving:
-            rows.append(_mark(top + _RUN_HEIGHT / 2))
-        for cell, start, end in _equal(chain):
-            share = {"serving": 1.0, "training": 1.0, "live": 0.6, "dead": 0.2}[cell]
-            high = _RUN_HEIGHT * share
-            what = f"slices {start + 1} to {end} of the chain" if end - start > 1 else f"slice {chain.slices[start]}"
-            rows.append(
-                Markup(
-                    '<g class="cell {}"><title>{}: {}</title><rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"'
-                    ' rx="1"/></g>'
-                ).format(
-                    cell,
-                    what,
-                    WORDS[cell],
-                    _GUTTER + start * step,
-                    top + (_RUN_HEIGHT - high) / 2,
-                    max((end - start) * step - 1, 2),
-                    high,
-                )
-            )
-    return rows, _GUTTER + _RUN_WIDTH, len(chains) * (_RUN_HEIGHT + _RUN_GAP) + 2
-
-
-def _equal(chain: Chain) -> Iterable[tuple[Cell, int, int]]:
-    """Runs of equal cells: what they are, the first place, and the one after the last."""
-    start = 0
-    for place in range(1, len(chain.slices) + 1):
-        if place == len(chain.slices) or chain.cell(place) != chain.cell(start):
-            yield chain.cell(start), start, place
-            start = place
-
-
-def _mark(middle: float) -> Markup:
-    return Markup('<path class="mark" d="M2 {}l7 4.5l-7 4.5z"/>').format(middle - 4.5)
-
-
+_HEIGHTS: dict[Cell, float] = {"serving": 1.0, "training": 1.0, "live": 0.6, "dead": 0.2}
 WIDTH, HEIGHT = 600, 100
 """Units of a chart, which is stretched to the room that it has."""
+
+
+def element(tag: str, *inside: str, **attributes: object) -> Markup:
+    """An element with what is inside, escaped unless it is markup.
+
+    >>> element("text", "1 < 2", class_="mean", font_size=1.25)
+    Markup('<text class="mean" font-size="1.2">1 &lt; 2</text>')
+    """
+    shown = Markup("").join(
+        Markup(' {}="{}"').format(
+            name.rstrip("_").replace("_", "-"), round(value, 1) if isinstance(value, float) else value
+        )
+        for name, value in attributes.items()
+    )
+    return Markup("<{0}{1}>{2}</{0}>").format(tag, shown, Markup("").join(inside))
+
+
+def cells_of(shard: Shard, chain: Chain, training: Collection[Stage]) -> list[Cell]:
+    """What each slice of a shard's chain is, while some stages are being trained."""
+    live: Cell = "serving" if chain == shard.serving else "live"
+    cells: list[Cell] = [live] * chain.depth + ["dead"] * (len(chain.order) - chain.depth)
+    if chain.depth < len(cells) and Stage(shard.shard, chain.order[: chain.depth + 1]) in training:
+        cells[chain.depth] = "training"
+    return cells
+
+
+def chain_in_words(chain: Chain, cells: Sequence[Cell]) -> str:
+    """A chain in words.
+
+    >>> chain_in_words(Chain(order=(0, 2, 1), depth=2), ["serving", "serving", "training"])
+    '0 2 1: 2 of 3 live, serves, slice 1 is being repaired'
+    """
+    parts = [f"{chain.depth} of {len(cells)} live"]
+    parts += ["serves"] if "serving" in cells else []
+    parts += [f"slice {chain.order[cells.index('training')]} is being repaired"] if "training" in cells else []
+    return f"{f'{chain.name} ' if chain.name else ''}{numbers(chain.order)}: {', '.join(parts)}"
+
+
+def chains_picture(shard: Shard, training: Collection[Stage] = (), *, longest: int, name: str = "chains") -> Markup:
+    """A shard's chains, a row each: a cell for each slice, or, of many, a bar for each run of equal ones.
+
+    Not all are drawn where there are many, but the one that serves is. `longest` counts the slices of the longest chain
+    of any shard, so that all shards are drawn alike.
+    """
+    shown = list(shard.sequences[:MOST_CHAINS])
+    if shard.serving is not None and shard.serving not in shown:
+        shown[-1] = shard.serving
+    rows = [(chain, cells_of(shard, chain, training)) for chain in shown]
+    described = f"{counted(len(rows), 'chain')}. " + ". ".join(chain_in_words(*row) for row in rows)
+    side, gap = next(((side, gap) for most, side, gap in _SIZES if longest <= most), (_RUN_HEIGHT, _RUN_GAP))
+    small = longest > _SIZES[-1][0]
+    width = _GUTTER + (_RUN_WIDTH if small else longest * (side + gap))
+    height = len(rows) * (side + gap) + 2
+    drawn: list[Markup] = []
+    for row, (chain, cells) in enumerate(rows):
+        top = row * (side + gap) + 1
+        if "serving" in cells:
+            drawn.append(element("path", class_="mark", d=f"M2 {top + side / 2 - 4.5}l7 4.5l-7 4.5z"))
+        if small:
+            drawn += _bars(chain, cells, top, _RUN_WIDTH / longest)
+        else:
+            drawn += [
+                cell_picture(cell, str(index), left=_GUTTER + place * (side + gap), top=top, side=side)
+                for place, (cell, index) in enumerate(zip(cells, chain.order, strict=True))
+            ]
+    label = f"{name}-{shard.shard}"
+    return element(
+        "svg",
+        element("title", f"Chains of shard {shard.shard}", id=label),
+        element("desc", described, id=f"{label}-text"),
+        *drawn,
+        class_="chains",
+        role="img",
+        aria_labelledby=f"{label} {label}-text",
+        width=width,
+        height=height,
+        viewBox=f"0 0 {width} {height}",
+    )
+
+
+def cell_picture(cell: Cell, text: str, *, left: int = 1, top: int = 1, side: int = 18) -> Markup:
+    """A cell; its title says what it is."""
+    parts = [element("title", f"slice {text}: {WORDS[cell]}")]
+    if cell != "dead" or side >= _OUTLINED:
+        parts.append(element("rect", x=left, y=top, width=side, height=side, rx=side / 5))
+    if cell == "dead":
+        arm = round(side * 0.4, 1)
+        cross = f"M{left + side * 0.3:.1f} {top + side * 0.3:.1f}l{arm} {arm}m0 -{arm}l-{arm} {arm}"
+        parts.append(element("path", d=cross))
+    elif text:
+        parts.append(element("text", text, x=left + side / 2, y=top + side / 2, font_size=side * 0.46))
+    return element("g", *parts, class_=f"cell {cell}")
+
+
+def _bars(chain: Chain, cells: Sequence[Cell], top: int, step: float) -> Iterable[Markup]:
+    """A chain's runs of equal cells, the more alive the higher."""
+    start = 0
+    for end in range(1, len(cells) + 1):
+        if end < len(cells) and cells[end] == cells[start]:
+            continue
+        cell, high = cells[start], _RUN_HEIGHT * _HEIGHTS[cells[start]]
+        what = f"slices {start + 1} to {end} of the chain" if end - start > 1 else f"slice {chain.order[start]}"
+        bar = element(
+            "rect",
+            x=_GUTTER + start * step,
+            y=top + (_RUN_HEIGHT - high) / 2,
+            width=max((end - start) * step - 1, 2.0),
+            height=high,
+            rx=1,
+        )
+        yield element("g", element("title", f"{what}: {WORDS[cell]}"), bar, class_=f"cell {cell}")
+        start = end
 
 
 def depths_picture(times: Sequence[float], rows: Sequence[tuple[float, int, int]], *, most: int) -> Markup:
@@ -165,39 +154,36 @@ def depths_picture(times: Sequence[float], rows: Sequence[tuple[float, int, int]
     """
     began, span = times[0], max(times[-1] - times[0], 1e-9)
 
-    def at(time: float) -> str:
-        return f"{WIDTH * (time - began) / span:.1f}"
-
     def high(depth: float) -> str:
         return f"{HEIGHT * (1 - depth / max(most, 1)):.1f}"
 
-    def stairs(place: int) -> list[tuple[str, str]]:
-        return [(at(times[step + side]), high(row[place])) for step, row in enumerate(rows) for side in (0, 1)]
+    def stairs(place: int) -> list[str]:
+        ends = [(times[step + side], row[place]) for step, row in enumerate(rows) for side in (0, 1)]
+        return [f"{WIDTH * (time - began) / span:.1f},{high(depth)}" for time, depth in ends]
 
-    line = " ".join(f"{x},{y}" for x, y in stairs(0))
-    area = " ".join(f"{x},{y}" for x, y in [*stairs(2), *reversed(stairs(1))])
-    grid = _joined(
-        Markup('<line x1="0" x2="{}" y1="{}" y2="{}"/>').format(WIDTH, high(depth), high(depth))
-        for depth in sorted({0, *(round(most * part / 4) for part in range(1, 5))})
+    levels = [high(depth) for depth in sorted({0, *(round(most * part / 4) for part in range(1, 5))})]
+    return element(
+        "svg",
+        element("g", *(element("line", x1=0, x2=WIDTH, y1=each, y2=each) for each in levels), class_="grid"),
+        element("polygon", class_="area", points=" ".join([*stairs(2), *reversed(stairs(1))])),
+        element("polyline", class_="line", points=" ".join(stairs(0))),
+        class_="chart",
+        viewBox=f"0 0 {WIDTH} {HEIGHT}",
+        preserveAspectRatio="none",
+        aria_hidden="true",
     )
-    return Markup(
-        '<svg class="chart" viewBox="0 0 {} {}" preserveAspectRatio="none" aria-hidden="true"><g class="grid">{}</g>'
-        '<polygon class="area" points="{}"/><polyline class="line" points="{}"/></svg>'
-    ).format(WIDTH, HEIGHT, grid, area, line)
 
 
 def range_picture(mean: float, low: float, high: float, *, most: float) -> Markup:
     """A mean and its spread on an axis from 0 to `most`, by square roots: the near future has more room."""
-
-    def at(value: float) -> str:
-        return f"{12 + (WIDTH - 24) * (value / most) ** 0.5:.1f}"
-
-    return Markup(
-        '<svg class="range" viewBox="0 0 {0} 10" preserveAspectRatio="none" aria-hidden="true">'
-        '<path class="rule" d="M0 5H{0}"/><path class="spread" d="M{1} 5H{2}"/>'
-        '<path class="mean" d="M{3} 5h0.01"/></svg>'
-    ).format(WIDTH, at(low), at(high), at(mean))
-
-
-def _joined(parts: Iterable[Markup]) -> Markup:
-    return Markup("").join(parts)
+    start, end, middle = (f"{12 + (WIDTH - 24) * (value / most) ** 0.5:.1f}" for value in (low, high, mean))
+    return element(
+        "svg",
+        element("path", class_="rule", d=f"M0 5H{WIDTH}"),
+        element("path", class_="spread", d=f"M{start} 5H{end}"),
+        element("path", class_="mean", d=f"M{middle} 5h0.01"),
+        class_="range",
+        viewBox=f"0 0 {WIDTH} 10",
+        preserveAspectRatio="none",
+        aria_hidden="true",
+    )

@@ -13,7 +13,8 @@ from fastapi.responses import HTMLResponse, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from s3t.wording import counted, numbers
-from s3t_server.page.pictures import WORDS, cell_picture
+from s3t_server.page import views
+from s3t_server.page.pictures import MOST_CHAINS, WORDS, cell_picture, chains_picture, range_picture
 
 _FOLDER = Path(__file__).parent
 _TYPES = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
@@ -56,7 +57,6 @@ def asset_response(name: str, version: str) -> Response | None:
 
 
 def html(template: str, status: int = 200, **context: Any) -> HTMLResponse:
-    """An answer that a template renders."""
     return HTMLResponse(_environment().get_template(template).render(now=time.time(), **context), status, HEADERS)
 
 
@@ -83,6 +83,11 @@ def _environment() -> Environment:
         assets={name: f"/static/{name}?v={asset.version}" for name, asset in _assets().items()},
         cell_picture=cell_picture,
         cell_words=WORDS,
+        chains_picture=chains_picture,
+        range_picture=range_picture,
+        most_chains=MOST_CHAINS,
     )
-    environment.filters.update(counted=counted, numbers=numbers, moment=_moment)
+    environment.filters.update(counted=counted, numbers=numbers, moment=_moment, mean=views.mean)
+    environment.filters.update(at_a_glance=views.at_a_glance, steps=views.steps_of, longest=views.longest_of)
+    environment.filters.update(in_hours=views.hours_in_words, in_words=views.location_in_words)
     return environment

@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fastapi import Request, Response
 
-from s3t_server.answering import ServedRun
 from s3t_server.callers import Caller
 from s3t_server.documents import MAX_NAMES, MOST_ID
-from s3t_server.page import history, outlook, views
-from s3t_server.page.board import SCOPES, Board, Forecasts, Look
-from s3t_server.page.consequences import Consequences, consequences
+from s3t_server.page import views
+from s3t_server.page.board import SCOPES, Board, Look, repaired_inventory
 from s3t_server.page.rendering import html
+from s3t_server.served import ServedRun
 
 if TYPE_CHECKING:
+    from s3t.results.changes import Deletion
+    from s3t.results.log import Location
     from s3t.results.state import Status
 
 _ROWS = 15
 """Deletions on a page of them."""
+_MOST_SHARDS = 40
+"""Shards that are drawn; of others the number is told."""
 _DECIDED = 3
 """Decided requests that are shown, the newest."""
+_REPAIRS = 6
+"""Repairs that are shown, the newest."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,9 +39,10 @@ class Desk:
     names: str = ""
     """The names as typed, one on each line."""
     problems: tuple[str, ...] = ()
-    found: tuple[tuple[str, str], ...] = ()
+    found: tuple[Location, ...] = ()
     """Each name, and where it is."""
-    consequences: Consequences | None = None
+    forecast: Deletion | None = None
+    """What the deletion would do."""
     asks: bool = False
     """True if the deletion is to be confirmed."""
     key: str = ""
@@ -46,7 +52,6 @@ class Desk:
 
     @property
     def lines(self) -> list[str]:
-        """The names, without empty lines."""
         return [line for line in self.names.split("\n") if line.strip()]
 
 
@@ -77,7 +82,6 @@ class Page:
 
     @property
     def has_subjects(self) -> bool:
-        """True if records belong to people."""
         return self.served.run.recipe.columns.subject is not None
 
 
@@ -90,20 +94,96 @@ class Visit:
     query: Mapping[str, str]
     look: Look
 
+    def section(self, name: str) -> dict[str, Any]:
+        version = self.page.board.versions(self.look)[name]
+        return {"name": name, "version": version, **getattr(self, f"_{name}")()}
+
     @property
-    def status(self) -> Status:
-        """The run's."""
+    def _status(self) -> Status:
         return self.page.board.status(self.look)
 
-    @property
-    def forecasts(self) -> Forecasts:
-        """The run's."""
-        return self.page.board.forecasts(self.look)
+    def _summary(self) -> dict[str, Any]:
+        return {"status": self._status, "forecast": self.page.board.forecasts(self.look).now}
 
-    def section(self, name: str) -> dict[str, Any]:
-        """Content of a section for its template."""
-        version = self.page.board.versions(self.look)[name]
-        return {"name": name, "version": version, **_SHOWN[name](self)}
+    def _done(self) -> dict[str, Any]:
+        """The deletion that the visitor has just made."""
+        asked = _id(self.query.get("done", ""))
+        entry = None if asked is None else next(iter(self.page.served.run.log([asked])), None)
+        unknown = min(_id(self.query.get("unknown", "")) or 0, MAX_NAMES)
+        query = f"done={asked}" + (f"&unknown={unknown}" if unknown else "")
+        return {"entry": entry, "unknown": unknown, "query": "" if entry is None else query}
+
+    def _held(self) -> dict[str, Any]:
+        """Held requests. Those who may decide on one are told what it would do."""
+        every, who = self.look.held, self.who
+        waiting = tuple(held for held in every if held.state in ("held", "approved"))
+        may_decide = tuple(held for held in waiting if who.may("operate") and held.asked_by != who.ledger_name)
+        looked_into = next((held for held in may_decide if held.id == self.query.get("held")), None)
+        return {
+            "waiting": waiting,
+            "may_decide": may_decide,
+            "decided": tuple(held for held in every if held not in waiting)[:_DECIDED],
+            "looked_into": looked_into,
+            "forecast": None if looked_into is None else self.page.board.impact(self.look, looked_into),
+            "tells_why": who.may("operate"),
+            "query": "" if looked_into is None else f"held={looked_into.id}",
+        }
+
+    def _shards(self) -> dict[str, Any]:
+        """The shards, the shallowest if they are many."""
+        status = self._status
+        shallowest = sorted(status.shards, key=lambda shard: shard.depth)[:_MOST_SHARDS]
+        return {
+            "status": status,
+            "training": self.look.training,
+            "drawn": sorted(shallowest, key=lambda shard: shard.shard),
+            "longest": views.longest_of(status.shards),
+        }
+
+    def _depths(self) -> dict[str, Any]:
+        status, span = self._status, self.query.get("span", "all")
+        span = span if span in views.SPANS else "all"
+        shown = views.depths_over_time(
+            self.page.board.depths(self.look), status.depths, now=time.time(), span=span, most=status.wanted_depth
+        )
+        return {**shown, "span": span, "spans": tuple(views.SPANS), "query": f"span={span}"}
+
+    def _forecast(self) -> dict[str, Any]:
+        ahead = views.ahead(self.page.board.forecasts(self.look).now)
+        most = max((between[1] for _, _, between in ahead if between is not None), default=1.0)
+        return {"ahead": ahead, "most": max(most, 1.0)}
+
+    def _repairs(self) -> dict[str, Any]:
+        """Cost and gain of a repair, and the repairs so far."""
+        status, (now, after, _) = self._status, self.page.board.forecasts(self.look)
+        repaired = repaired_inventory(self.page.board.inventory(self.look)).depths()
+        return {
+            "status": status,
+            "repaired": repaired,
+            "revived": sum(bool(new) and not old for old, new in zip(status.depths, repaired, strict=True)),
+            "dies": now and now.next_shard_dies,
+            "dies_after": after and after.next_shard_dies,
+            "running": next((repair for repair in self.look.repairs if repair.state == "running"), None),
+            "repairs": self.look.repairs[:_REPAIRS],
+        }
+
+    def _deletions(self) -> dict[str, Any]:
+        """A page of the log, the newest first; generations have gaps at most where a backup was put back."""
+        newest = self._status.generation
+        until = min(_id(self.query.get("until", "")) or newest, newest)
+        first = max(1, until - _ROWS + 1)
+        entries = self.page.served.run.log(range(first, until + 1)) if until else ()
+        return {
+            "entries": entries[::-1],
+            "newer": min(newest, until + _ROWS) if until < newest else None,
+            "older": first - 1 if first > 1 else None,
+            "query": f"until={until}" if until < newest else "",
+        }
+
+    def _notes(self) -> dict[str, Any]:
+        status = self._status
+        withdraw = [f"export {export.name} holds deleted records: withdraw it" for export in status.to_withdraw]
+        return {"warnings": (*withdraw, *status.warnings, *status.advice), "gaps": status.gaps}
 
 
 def sections_for(who: Caller) -> list[str]:
@@ -111,103 +191,7 @@ def sections_for(who: Caller) -> list[str]:
     return [name for name, scopes in SCOPES.items() if any(map(who.may, scopes))]
 
 
-def _summary(visit: Visit) -> dict[str, Any]:
-    return {"view": views.summary(visit.status, visit.forecasts.now)}
-
-
-def _done(visit: Visit) -> dict[str, Any]:
-    """The deletion that the visitor has just made."""
-    asked = _id(visit.query.get("done", ""))
-    entries = () if asked is None else visit.page.served.run.log([asked])
-    unknown = min(_id(visit.query.get("unknown", "")) or 0, MAX_NAMES)
-    query = f"done={asked}" + (f"&unknown={unknown}" if unknown else "")
-    return {
-        "view": history.deletion(entries[0]) if entries else None,
-        "unknown": unknown,
-        "query": query if entries else "",
-    }
-
-
 def _id(text: str) -> int | None:
     """Id of a deletion; None if the text is none. 0 is the making of the run."""
     number = int(text) if text.isdecimal() and len(text) < 16 else 0
     return number if 0 < number <= MOST_ID else None
-
-
-def _held(visit: Visit) -> dict[str, Any]:
-    """Held requests. Those who may decide on one are told what it would do."""
-    every, who = visit.look.held, visit.who
-    waiting = tuple(held for held in every if held.state in ("held", "approved"))
-    may_decide = tuple(held for held in waiting if who.may("operate") and held.asked_by != who.ledger_name)
-    looked_into = next((held for held in may_decide if held.id == visit.query.get("held")), None)
-    cost = None
-    if looked_into is not None:
-        cost = consequences(visit.page.board.impact(visit.look, looked_into), name="held-after")
-    return {
-        "waiting": waiting,
-        "may_decide": may_decide,
-        "decided": tuple(held for held in every if held not in waiting)[:_DECIDED],
-        "looked_into": looked_into,
-        "consequences": cost,
-        "tells_why": who.may("operate"),
-        "query": "" if looked_into is None else f"held={looked_into.id}",
-    }
-
-
-def _shards(visit: Visit) -> dict[str, Any]:
-    return {"view": views.shards(visit.status, visit.look.training)}
-
-
-def _depths(visit: Visit) -> dict[str, Any]:
-    status, span = visit.status, visit.query.get("span", "all")
-    view = history.depths_over_time(
-        visit.page.board.depths(visit.look),
-        status.depths,
-        now=time.time(),
-        span=span if span in history.SPANS else "all",
-        most=status.wanted_depth,
-    )
-    return {"view": view, "spans": tuple(history.SPANS), "query": f"span={view.span}"}
-
-
-def _forecast(visit: Visit) -> dict[str, Any]:
-    return {"view": outlook.ahead(visit.forecasts.now)}
-
-
-def _repairs(visit: Visit) -> dict[str, Any]:
-    now, after, _ = visit.forecasts
-    repaired = outlook.repaired_inventory(visit.page.board.inventory(visit.look)).depths()
-    return {"view": outlook.repairing(visit.status, repaired, visit.look.repairs, ahead=now, ahead_after=after)}
-
-
-def _deletions(visit: Visit) -> dict[str, Any]:
-    """A page of the log, the newest first; generations have gaps at most where a backup was put back."""
-    newest = visit.status.generation
-    until = min(_id(visit.query.get("until", "")) or newest, newest)
-    first = max(1, until - _ROWS + 1)
-    entries = visit.page.served.run.log(range(first, until + 1)) if until else ()
-    return {
-        "view": tuple(map(history.deletion, reversed(entries))),
-        "newer": min(newest, until + _ROWS) if until < newest else None,
-        "older": first - 1 if first > 1 else None,
-        "query": f"until={until}" if until < newest else "",
-    }
-
-
-def _notes(visit: Visit) -> dict[str, Any]:
-    status = visit.status
-    withdraw = [f"export {export.name} holds deleted records: withdraw it" for export in status.to_withdraw]
-    return {"warnings": (*withdraw, *status.warnings, *status.advice), "gaps": status.gaps}
-
-
-_SHOWN: Mapping[str, Callable[[Visit], dict[str, Any]]] = {
-    "summary": _summary,
-    "done": _done,
-    "held": _held,
-    "shards": _shards,
-    "depths": _depths,
-    "forecast": _forecast,
-    "repairs": _repairs,
-    "deletions": _deletions,
-    "notes": _notes,
-}

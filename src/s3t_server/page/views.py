@@ -1,72 +1,38 @@
-"""A run at a glance, and its shards, as the page shows them. Pure: asks neither the ledger nor the clock."""
+"""Words and numbers of the page that no result has. Pure: asks neither the ledger nor the clock."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Any
 
-from markupsafe import Markup
-
-from s3t.core import Stage
+from s3t.ledger import DepthChange
 from s3t.planning.forecast import Forecast, Spread
-from s3t.results.state import Shard as ShardState
-from s3t.results.state import Status
-from s3t.wording import counted
-from s3t_server.page.pictures import Chain, chains_picture
+from s3t.results.log import Location, LogEntry
+from s3t.results.state import Shard, Status
+from s3t.wording import counted, duration
+from s3t_server.page.pictures import depths_picture
 
-MOST_SHARDS, MOST_CHAINS = 40, 24
-"""Shards and chains of each that are drawn; of others the number is told."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fact:
-    """A number, what it is, and what to make of it."""
-
-    label: str
-    value: str
-    note: str
+SPANS = {"hour": 3_600.0, "day": 86_400.0, "month": 30 * 86_400.0, "all": float("inf")}
+"""Seconds of history that a visitor may choose."""
+_COLUMNS = 300
+"""Steps of the depths' picture."""
+_MOST_FALLS = 4
+"""Depths whose loss is foretold."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Summary:
-    """A run at a glance."""
-
-    tone: Literal["good", "fair", "bad"]
-    sentence: str
-    facts: tuple[Fact, ...]
+def mean(values: Collection[float]) -> float:
+    return sum(values) / len(values)
 
 
-def summary(status: Status, forecast: Forecast | None) -> Summary:
-    """A run at a glance, with the forecast that is known."""
-    depths, wanted = status.depths, status.wanted_depth
-    living = sum(map(bool, depths))
-    tone: Literal["good", "fair", "bad"] = "good" if living == len(depths) else "fair" if status.answering else "bad"
-    waiting = len(status.unfinished)
-    dies = None if forecast is None or not living else forecast.next_shard_dies
-    return Summary(
-        tone=tone,
-        sentence=health(depths, wanted) if living else _without_models(status),
-        facts=(
-            Fact(label="Shards that answer", value=f"{len(status.answering)} of {len(depths)}", note=_deadest(status)),
-            Fact(label="Mean depth", value=f"{mean(depths):.1f} of {wanted}", note="slices, over all shards"),
-            Fact(
-                label="Until the next shard dies",
-                value="none alive" if not living else "never" if dies is None else f"about {dies:.0f}",
-                note=_between(None if forecast is None else forecast.next_shard_dies_between, "deletions"),
-            ),
-            Fact(
-                label="Records",
-                value=f"{status.records:,}",
-                note=f"after {counted(status.generation, 'deletion')}",
-            ),
-            Fact(
-                label="Not erased yet",
-                value=f"{waiting:,}",
-                note="deletions" if waiting else "every deletion is complete",
-            ),
-        ),
-    )
+def at_a_glance(status: Status) -> str:
+    """How a run does, in one sentence. Of one of which no shard's model answers, in the words in which `s3t status`
+    warns."""
+    if any(status.depths):
+        return health(status.depths, status.wanted_depth)
+    if status.outage:
+        (warning,) = status.outage
+        return f"{warning[0].upper()}{warning[1:]}."
+    return "Prototypes answer alone." if status.answering else "No shard answers yet: no stage is trained."
 
 
 def health(depths: Sequence[int], wanted: int) -> str:
@@ -77,116 +43,103 @@ def health(depths: Sequence[int], wanted: int) -> str:
 '1 of 2 shards answers; 1.5 of 4 slices in the mean.')
     """
     living, shards = sum(map(bool, depths)), len(depths)
-    who = (
-        f"{living} of {shards} shards"
-        if living < shards
-        else "The one shard"
-        if shards == 1
-        else f"All {shards} shards"
-    )
+    all_of_them = "The one shard" if shards == 1 else f"All {shards} shards"
+    who = f"{living} of {shards} shards" if living < shards else all_of_them
     verb = "answers" if living == 1 else "answer"
     if min(depths) >= wanted:
         return f"{who} {verb}, {'' if shards == 1 else 'each '}with all {counted(wanted, 'slice')}."
     return f"{who} {verb}; {mean(depths):.1f} of {counted(wanted, 'slice')} in the mean."
 
 
-def _without_models(status: Status) -> str:
-    """The same of a run of which no shard's model answers: in the words of `s3t status`, where it warns."""
-    if status.outage:
-        (warning,) = status.outage
-        return f"{warning[0].upper()}{warning[1:]}."
-    return "Prototypes answer alone." if status.answering else "No shard answers yet: no stage is trained."
+def longest_of(shards: Collection[Shard]) -> int:
+    return max((len(chain.order) for shard in shards for chain in shard.sequences), default=1)
 
 
-def mean(values: Collection[float]) -> float:
-    """The mean of some numbers, at least one."""
-    return sum(values) / len(values)
+def ahead(forecast: Forecast | None) -> list[tuple[str, float | None, Spread | None]]:
+    """What comes to pass without repair, the soonest first: expected deletions until then, and between which numbers
+    8 histories of 10 lie."""
+    if forecast is None or not forecast.living_shards:
+        return []
+    falls = sorted(forecast.depth_falls_below, reverse=True)
+    chosen = falls[:: -(-len(falls) // _MOST_FALLS)] if falls else []
+    below, between = forecast.depth_falls_below, forecast.depth_falls_below_between
+    entries = [(f"first below {counted(depth, 'slice')}", below[depth], between.get(depth)) for depth in chosen]
+    entries.append(("the next shard dies", forecast.next_shard_dies, forecast.next_shard_dies_between))
+    if forecast.living_shards > 1:
+        entries.append(("the last shard dies", forecast.all_shards_die, forecast.all_shards_die_between))
+    return entries
 
 
-def _deadest(status: Status) -> str:
-    if dead := sorted({*range(len(status.depths))} - {*status.answering}):
-        return f"shard {dead[0]} does not" if len(dead) == 1 else f"{len(dead)} do not"
-    low = min(status.depths)
-    return f"the shallowest with {counted(low, 'slice')}"
+def depths_over_time(
+    changes: Sequence[DepthChange], depths: Sequence[int], *, now: float, span: str, most: int
+) -> dict[str, Any]:
+    """A picture of depths over a span of time, None where nothing has changed in it; when it begins, the slices at its
+    upper edge, and the newest changes, the newest first.
+
+    Args:
+        changes: the oldest first.
+        now: seconds since the epoch.
+        span: a key of `SPANS`.
+    """
+    since = now - SPANS[span]
+    within = [change for change in changes if change.changed_at >= since and change.shard < len(depths)]
+    if not within:
+        return {"picture": None, "began": now, "most": most, "rows": []}
+    state = list(depths)
+    for change in reversed(within):
+        state[change.shard] = change.depth_before
+    began = max(since, within[0].changed_at - 0.02 * (now - within[0].changed_at) - 1)
+    times, rows = [began], [_row(state)]
+    step = (now - began) / _COLUMNS
+    for change in within:
+        state[change.shard] = change.depth
+        if change.changed_at - times[-1] >= step:
+            times.append(change.changed_at)
+            rows.append(_row(state))
+        else:
+            rows[-1] = _row(state)
+    top = max(most, *(row[2] for row in rows))
+    picture = depths_picture([*times, max(now, times[-1])], rows, most=top)
+    return {"picture": picture, "began": began, "most": top, "rows": within[:-21:-1]}
 
 
-def _between(spread: Spread | None, what: str) -> str:
-    return "" if spread is None else f"{what}, mostly {spread[0]:.0f} to {spread[1]:.0f}"
+def _row(state: Sequence[int]) -> tuple[float, int, int]:
+    return mean(state), min(state), max(state)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Shard:
-    """A shard as it is drawn."""
-
-    number: int
-    records: int
-    depth: int
-    wanted: int
-    score: float | None
-    """Score of its serving prefix on the recipe's public records; None: not measured."""
-    picture: Markup
-    more: int
-    """Chains that are not drawn."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Shards:
-    """The shards that are drawn, the shallowest first if not all are."""
-
-    drawn: tuple[Shard, ...]
-    more: int
-    training: int
-    """Stages that are being trained."""
-    longest: int
-    """Slices of the longest chain."""
-    scored: bool
-    """True if the run measures scores on public records."""
-
-
-def shards(status: Status, training: Collection[Stage]) -> Shards:
-    """The shards of a run, with the stages that are being trained."""
-    depths = status.depths
-    numbers = list(range(len(depths)))
-    if len(numbers) > MOST_SHARDS:
-        numbers = sorted(sorted(numbers, key=lambda shard: depths[shard])[:MOST_SHARDS])
-    longest = max((len(chain.order) for shard in status.shards for chain in shard.sequences), default=1)
-    drawn = tuple(_shard(status.shards[number], status.wanted_depth, training, longest) for number in numbers)
-    return Shards(
-        drawn=drawn,
-        more=len(depths) - len(numbers),
-        training=len(training),
-        longest=longest,
-        scored=any(shard.score is not None for shard in drawn),
-    )
-
-
-def _shard(state: ShardState, wanted: int, training: Collection[Stage], longest: int) -> Shard:
-    chains = chains_of(state, training)
-    shown = chains[:MOST_CHAINS]
-    if not any(chain.serving for chain in shown):
-        shown = [*shown[:-1], *(chain for chain in chains if chain.serving)][:MOST_CHAINS]
-    return Shard(
-        number=state.shard,
-        records=sum(state.slices),
-        depth=state.depth,
-        wanted=wanted,
-        score=state.score,
-        picture=chains_picture(state.shard, shown, longest=longest),
-        more=len(chains) - len(shown),
-    )
-
-
-def chains_of(state: ShardState, training: Collection[Stage] = ()) -> list[Chain]:
-    """A shard's chains: of fixed orders those, else those that it has and that a repair makes."""
+def steps_of(entry: LogEntry) -> list[tuple[str, float | None, str]]:
+    """Each step of a deletion, its time, and how long after the request it came."""
+    times = (entry.received_at, entry.accepted_at, entry.effective_at, entry.erased_at)
     return [
-        Chain(
-            slices=chain.order,
-            live=chain.depth,
-            serving=chain.depth if chain == state.serving else 0,
-            training=chain.depth
-            if chain.depth < len(chain.order) and Stage(state.shard, chain.order[: chain.depth + 1]) in training
-            else None,
-            name=chain.name,
-        )
-        for chain in state.sequences
+        (name, time, "" if time is None else after(time - entry.received_at))
+        for name, time in zip(("received", "accepted", "effective", "erased"), times, strict=True)
     ]
+
+
+def after(seconds: float) -> str:
+    """Time since a request.
+
+    >>> after(0.0123), after(75.0)
+    ('+12 ms', '+1 min 15 s')
+    """
+    return f"+{1000 * seconds:.0f} ms" if seconds < 1 else f"+{duration(seconds)}"
+
+
+def hours_in_words(hours: float) -> str:
+    """A time of training.
+
+    >>> hours_in_words(2.34), hours_in_words(0.05)
+    ('about 2.3 hours', 'about 3 min')
+    """
+    return f"about {hours:.1f} hours" if hours >= 0.1 else f"about {duration(3600 * hours)}"
+
+
+def location_in_words(location: Location) -> str:
+    if location.present:
+        places = ", ".join(f"slice {place.slice} of shard {place.shard}" for place in location.places)
+        return f"{counted(location.records, 'record')} in {places}"
+    if location.deleted is not None:
+        return f"deleted before, by deletion {location.deleted.generation} ({location.deleted.state})"
+    if location.unreadable:
+        return "unknown; some slices cannot be read"
+    return "the run has never held it"

@@ -9,10 +9,10 @@ from urllib.parse import parse_qs, urlsplit
 
 from fastapi import Request, Response
 
-from s3t_server.answering import ServedRun
 from s3t_server.callers import Caller
 from s3t_server.problems import Refused
 from s3t_server.routes import note_caller
+from s3t_server.served import ServedRun
 
 _FORM = "application/x-www-form-urlencoded"
 _MOST_FIELDS = 20
@@ -44,7 +44,6 @@ def sign_in(served: ServedRun, request: Request, response: Response, token: str)
 
 
 def sign_out(served: ServedRun, request: Request, response: Response) -> None:
-    """Let the browser forget the token."""
     response.delete_cookie(cookie_of(served), httponly=True, samesite="strict", secure=_is_secure(request), path="/")
 
 
@@ -65,7 +64,6 @@ def refuse_other_sites(request: Request) -> None:
 
 
 def wrong_form(problems: Sequence[str]) -> Refused:
-    """The refusal of what a form holds."""
     title = "wrong input"
     return Refused(HTTPStatus.UNPROCESSABLE_ENTITY, "the form was not understood", title=title, problems=problems)
 

@@ -2,15 +2,20 @@
 
 import s3t
 from s3t.core import Stage
-from s3t_server.watch import Watch
+from s3t_server.page.board import Board
 from testing import tiny
 from testing.roles import roles
+
+
+def changes_of(run):
+    board = Board(run)
+    return board.depths(board.look())
 
 
 def replayed(run):
     """Depths now, by the history alone."""
     depths = [0] * len(run.status().depths)
-    for change in Watch(run).depths():
+    for change in changes_of(run):
         assert depths[change.shard] == change.depth_before
         depths[change.shard] = change.depth
     return tuple(depths)
@@ -36,27 +41,27 @@ def test_the_history_holds_nothing_of_what_records_contain(text_model, tmp_path)
             run.train()
             for record in ("r3", "r4"):
                 run.delete(records=[record])
-            changes.append([(each.shard, each.depth_before, each.depth) for each in Watch(run).depths()])
+            changes.append([(each.shard, each.depth_before, each.depth) for each in changes_of(run)])
     assert changes[0] == changes[1]
     assert len(changes[0]) > 6
 
 
 def test_a_stage_is_in_training_while_a_living_session_has_it(trained):
-    assert Watch(trained).in_training() == frozenset()
+    assert Board(trained).look().training == frozenset()
     parts, stage = roles(trained), Stage(1, (0,))
     session = parts.presence.session
     with parts.ledger.writing() as transaction:
         transaction.sessions.enter(session, generation=0)
         assert transaction.sessions.claim(stage, session)
-    assert Watch(trained).in_training() == {stage}
+    assert Board(trained).look().training == {stage}
     with parts.ledger.writing() as transaction:
         transaction.rows.connection.exec_driver_sql("UPDATE sessions SET process = 1, seen_at = 0")
-    assert Watch(trained).in_training() == frozenset()
+    assert Board(trained).look().training == frozenset()
 
 
 def test_the_counter_moves_with_each_change_and_not_else(trained):
-    before = Watch(trained).changes()
+    before = Board(trained).look().changes
     trained.status()
-    assert Watch(trained).changes() == before
+    assert Board(trained).look().changes == before
     trained.delete(records=["r0"])
-    assert Watch(trained).changes() > before
+    assert Board(trained).look().changes > before

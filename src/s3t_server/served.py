@@ -1,0 +1,79 @@
+"""A run that is served, and what its routes share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from anyio import CapacityLimiter
+
+import s3t
+from s3t_server.batching import Batcher
+from s3t_server.callers import Callers
+from s3t_server.metrics import Metrics
+from s3t_server.repairs import Repairs
+from s3t_server.settings import Settings
+from s3t_server.tokens import Access
+from s3t_server.writing import Scribe
+
+LOOK_SECONDS = 0.01
+"""Between two looks at the ledger: how soon a deletion that another process accepts is effective here."""
+_DELETING_THREADS = 32
+"""Deletions of a run that a worker accepts at once. They share transactions."""
+
+
+class ServedRun:
+    """A run that is served under a name.
+
+    Raises:
+        S3TError: the run cannot be opened, or its base model cannot be loaded; it is not left open.
+    """
+
+    def __init__(self, name: str, path: Path, settings: Settings, metrics: Metrics) -> None:
+        self.name, self.settings, self.metrics = name, settings, metrics
+        self.run = run = s3t.Run.open(path)
+        self.gateway = None  # asks an engine for the answers; None: the run computes them
+        try:
+            if settings.engine is None:
+                run.prepare(look_seconds=LOOK_SECONDS)
+            run.parts.presence.start()  # also while nothing is asked, it finishes what other processes leave undone
+            if settings.engine is not None and settings.engine_adapters is not None:
+                from s3t_server.gateway.gateway import Gateway  # here: most servers have none
+
+                self.gateway = Gateway(
+                    run, settings.engine, settings.engine_adapters, settings.engine_seconds, look_seconds=LOOK_SECONDS
+                )
+        except BaseException:
+            run.close()
+            raise
+        self.callers = Callers(Access(run), frozenset(settings.open_scopes))
+        self.batcher = Batcher(
+            (self.gateway or run).hold,
+            most=0 if settings.exact else run.recipe.prediction.batch_size,
+            wait=settings.wait,
+            max_queued=settings.max_queued_inputs,
+            max_queued_bytes=settings.max_queued_bytes,
+        )
+        self.scribe = Scribe(run.parts.writer, most=settings.max_texts, max_queued=settings.max_queued_texts)
+        self.repairs = Repairs(run)
+        self.repairs.start(by_policy=settings.repair, hours_a_day=settings.repair_hours_a_day)
+        self.deletions = CapacityLimiter(_DELETING_THREADS)  # they may wait for other servers, and keep no other thread
+
+    def close(self) -> None:
+        """Answer what waits, end texts and repairs, and close the run."""
+        self.batcher.close()
+        self.scribe.close()
+        if self.gateway is not None:
+            self.gateway.close()
+        self.repairs.close()
+        self.run.close()
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the run cannot answer now; None if it can."""
+        inventory, prediction = self.run.inventory(), self.run.recipe.prediction
+        if not inventory.answering(prototypes_alone=prediction.prototypes_alone):
+            remedy = "it needs a repair" if any(inventory.records.values()) else "it holds no record"
+            return f"no shard of a run can answer; {remedy}"
+        if self.gateway is not None and (trouble := self.gateway.keeper.trouble) is not None:
+            return f"{trouble}; the server's log has more"
+        return None
