@@ -112,7 +112,7 @@ class Board:
 
     def _depths(self) -> tuple[DepthChange, ...]:
         with self.run.parts.ledger.reading() as transaction:
-            return tuple(transaction.depths.all())
+            return tuple(transaction.history.depths())
 
     def impact(self, look: Look, held: Held) -> Deletion:
         """Forecast of a held request. Computing it reads the names of every slice, so it is kept."""
