@@ -92,7 +92,7 @@ _GAUGES = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class _States:
     """The state of runs and their forecasts, as their ledgers have it: the same at every worker and replica."""
 
