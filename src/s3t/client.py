@@ -12,18 +12,18 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import httpx
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from s3t.errors import InputError, ServerError
+from s3t.planning.forecast import Forecast
 from s3t.records.requests import requested_names
-from s3t.results.base import Result
 from s3t.results.changes import Deletion
 from s3t.results.log import Location, LogEntry
 from s3t.results.state import Status
 
 _AGAIN = (429, 502, 503, 504)
 """Statuses after which the same request may succeed in a moment."""
-Found = TypeVar("Found", bound=Result)
+Found = TypeVar("Found", bound=BaseModel)
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 60.0
 """Seconds; each pause is twice the one before."""
 
@@ -178,11 +178,11 @@ class Client:
         """
         return _parsed(Status, self._ask("GET", "/v1/status"))
 
-    def forecast(self) -> dict[str, Any] | None:
+    def forecast(self) -> Forecast | None:
         """Expected numbers of deletions until shards lose depth and die; None if none could be computed. Errors as
         `status`."""
-        found: dict[str, Any] | None = self._ask("GET", "/v1/forecast")["forecast"]
-        return found
+        found = self._ask("GET", "/v1/forecast")["forecast"]
+        return None if found is None else _parsed(Forecast, found)
 
     def repair(self, *, hours: float | None = None) -> dict[str, Any]:
         """Begin a repair beside the server, which goes on answering; `follow` tells how far it is.

@@ -32,7 +32,7 @@ def test_every_verb_gives_the_document_of_the_run_s(served, path):
         assert len(served.predict("w1 w2", top=1)["predictions"][0]["probabilities"]) == 1
         assert served.predict({"text": "w1 w2"})["predictions"] == served.predict(["w1 w2"])["predictions"]
         assert served.status().to_json() == run.status(full=True).to_json()
-        assert served.forecast() == run.forecast().to_json()
+        assert served.forecast().to_json() == run.forecast().to_json()
         first, second = tiny.text_table().id[:2]
         planned = served.delete(records=[first], dry_run=True)
         assert (planned.dry_run, planned.deleted, planned.state) == (True, 1, None)
