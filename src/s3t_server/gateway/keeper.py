@@ -173,8 +173,8 @@ class Keeper:
     def name_of(self, stage: Stage, now: Snapshot) -> str:
         with self._changed:
             adapter = self._adapter_of(stage, now)
-        if adapter is None:
-            raise Overtaken
+        if adapter is None:  # if no deletion took it, it is loaded again
+            raise UnknownAdapterError(f"{stage} has no adapter in the engine any more", public=_SWAPPING)
         return adapter.name
 
     def _answering(self, now: Snapshot) -> list[Adapter] | None:
