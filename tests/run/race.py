@@ -51,7 +51,7 @@ class Notes:
         def accepting(acceptor: Acceptor, batches: Sequence[Any]) -> Any:
             results = accept(acceptor, batches)
             now = time.monotonic()
-            taken = [row.token.hex() for result in results if isinstance(result, Accepted) for row in result.rows]
+            taken = [row.token.hex() for result in results[0] if isinstance(result, Accepted) for row in result.rows]
             self.write("accepted", at=now, tokens=taken)
             return results
 
