@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from s3t.aftermath import KEY_NOTED_AS_DESTROYED, NOTHING_CHANGED, OUT_OF_USE, after_refusal
+from s3t.deletion import protocol
 from s3t.deletion.acceptance import Request
-from s3t.deletion.protocol import BATCH_NAMES, Outcome
 from s3t.errors import InputError, S3TError, UnknownNamesError
 from s3t.events import Progress, silent, telling
 from s3t.ledger import ExportRow
@@ -56,7 +56,7 @@ def delete(
         request = Request.of(parts.secret, **names, key=key)
         if strict and (unknown := parts.deleter.delete(request, dry_run=True).unknown):  # a known name stays one
             raise UnknownNamesError(unknown, asked=len(request.names))
-    heard = progress if len(request.names) > BATCH_NAMES and not dry_run else silent
+    heard = progress if len(request.names) > protocol.BATCH_NAMES and not dry_run else silent
     with telling(heard, f"deleting by {counted(len(request.names), 'name')}", len(request.names)):
         outcome = parts.deleter.delete(request, dry_run=dry_run, until_erased=wait, progress=heard)
     with after_refusal(OUT_OF_USE if outcome.entries else NOTHING_CHANGED):
@@ -70,7 +70,7 @@ def delete(
     return done.model_copy(update={"repair": repaired, "warnings": repaired.outage})
 
 
-def deletion_of(parts: Parts, outcome: Outcome, *, dry_run: bool) -> Deletion:
+def deletion_of(parts: Parts, outcome: protocol.Outcome, *, dry_run: bool) -> Deletion:
     """The result of a deletion, or the forecast of one (`dry_run`)."""
     before, after, missing = outcome.before, outcome.after, outcome.after.missing()
     with parts.ledger.reading() as transaction:
@@ -108,7 +108,7 @@ def deletion_of(parts: Parts, outcome: Outcome, *, dry_run: bool) -> Deletion:
 
 
 def _hit(
-    outcome: Outcome, standing: Sequence[ExportRow], tainted: Sequence[ExportRow], *, dry_run: bool
+    outcome: protocol.Outcome, standing: Sequence[ExportRow], tainted: Sequence[ExportRow], *, dry_run: bool
 ) -> list[ExportRow]:
     """Exports that hold what is deleted; of a dry run, what would be."""
     if dry_run:
