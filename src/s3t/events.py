@@ -41,7 +41,7 @@ class WorkStep:
 
     count: int
     loss: float | None = None
-    """Of the last step of an epoch: the mean loss over the epoch's records, as in `EpochEnd`."""
+    """Mean loss over the epoch's records, where these steps end an epoch (see `EpochEnd`); else None."""
 
 
 @dataclass(frozen=True, kw_only=True)

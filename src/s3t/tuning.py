@@ -136,7 +136,7 @@ class Trial:
 class Tuning:
     trials: tuple[Trial, ...]
     fields: Mapping[str, Any]
-    """Those of the recipe that did not vary, without a salt."""
+    """Fields of the recipe that did not vary, without a salt."""
 
     @property
     def best(self) -> Trial:

@@ -17,7 +17,7 @@ import s3t
 from s3t.cli.display import print_table
 from s3t.cli.options import RunArgument, RunOrServerArgument, UrlOption, opened
 from s3t.cli.output import JsonOption, Output
-from s3t.disk import is_folder
+from s3t.disk import is_folder, storage_errors, write_durably, writing_problems
 from s3t.errors import InputError
 from s3t.extras import how_to_install
 from s3t.progress import ProgressBar
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from s3t.run.answers import Predictions
 
 STDIN = Path("-")
+SUFFIXES = (".csv", ".jsonl", ".parquet")
+"""Of files that answers are written to."""
 _AT_ONCE = 64
 """Inputs that are sent to a server at once, with --jsonl."""
 
@@ -74,8 +76,6 @@ def predict(
 
     For programs: s3t predict RUN --input - --jsonl < inputs.jsonl
     """
-    from s3t.prediction.writing import check_output, write_predictions
-
     texts, pairs = text or (), pair or ()
     _refuse_if(
         ((data is None) == (not texts), "give the inputs as --input FILE, as --input - or as --text TEXT, one of them"),
@@ -87,8 +87,8 @@ def predict(
         (top is not None and top < 1, f"--top {top}: give at least 1"),
         (jsonl and (as_json or output is not None), "--jsonl prints lines; leave out --json and --output"),
     )
-    if output is not None:
-        check_output(output)
+    if output is not None and (wrong := writing_problems(output, SUFFIXES)):
+        raise InputError(str(output), wrong)
     typed = list(zip(texts, pairs, strict=True)) if pairs else texts
     ask = _ask_run if url is None else _ask_server
     with opened(run, url) as target, closing(ask(target, data, form, typed, top=top, whole=not jsonl)) as documents:
@@ -102,7 +102,7 @@ def predict(
         raise InputError(where, "holds no inputs; give at least one")
     rows = document["predictions"]
     if output is not None:
-        write_predictions(output, rows)
+        _write(output, rows)
         del document["predictions"]
         document |= {"output": str(output), "count": len(rows)}
 
@@ -182,6 +182,44 @@ def _shown(row: dict[str, Any], top: int | None) -> dict[str, Any]:
         return row | {f"likeliest {top}": ", ".join(f"{name} {value:.4f}" for name, value in likely.items())}
     # Of several labels, each has its own probability.
     return row | ({"probability": likely[row["label"]]} if "label" in row else {}) | {"generation": generation}
+
+
+def _write(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Write one row an answer, whole or not at all. In CSV and Parquet each label's probability is a column,
+    `probability:LABEL`; in CSV a list is written as JSON.
+    """
+    import pyarrow as pa  # here, as below: most answers go to stdout
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    suffix = path.suffix.lower()
+
+    def write(part: Path) -> None:
+        if suffix == ".jsonl":
+            part.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+            return
+        flat = [_flat(row) for row in rows]
+        if suffix == ".csv":
+            flat = [
+                {name: json.dumps(value) if isinstance(value, list) else value for name, value in row.items()}
+                for row in flat
+            ]
+        table = pa.Table.from_pylist(flat)
+        if suffix == ".csv":
+            pa.csv.write_csv(table, part)
+        else:
+            pa.parquet.write_table(table, part)
+
+    with storage_errors(f"writing {path}"):
+        write_durably(path, write, tmp=path.parent, mode=None)
+
+
+def _flat(row: dict[str, Any]) -> dict[str, Any]:
+    probabilities = row.get("probabilities", {})
+    if isinstance(probabilities, list):
+        return row
+    plain = {name: value for name, value in row.items() if name != "probabilities"}
+    return plain | {f"probability:{label}": value for label, value in probabilities.items()}
 
 
 def generate(

@@ -26,12 +26,11 @@ JsonOption = Annotated[
 
 
 class Output(NamedTuple):
-    """What a command prints."""
+    """The result of a command, and a function that prints it for people."""
 
     result: Result | Mapping[str, Any]
-    """For --json."""
+    """The document of --json."""
     render: Callable[[], None]
-    """Prints it for people."""
     failed: bool = False
     """The exit status is 1."""
 

@@ -71,12 +71,13 @@ class _Work:
     generation: int
     to_erase: ToErase
     exports: Sequence[ExportRow]
-    """Those that stand."""
+    """Exports that are not withdrawn."""
     clones: Collection[Clone]
-    """Those that are being made, or were when their process was killed."""
-    artifacts: Collection[tuple[int, str]] = ()
-    """Removed so far, and not noted yet; as below."""
-    versions: Collection[tuple[Place, str]] = ()
+    """Clones that are being made, and those that a killed process left."""
+    removed_artifacts: Collection[tuple[int, str]] = ()
+    """(shard, key) of each that is removed, which the ledger does not know yet."""
+    removed_versions: Collection[tuple[Place, str]] = ()
+    """Versions of slices, likewise."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,10 +249,10 @@ class Eraser:
             strays = [*self._strays(versions, snapshot)]
             self.withdrawer.remove_unfinished(exports)
             self._sweep_parts(clones)
-            if strays or not stored <= _artifacts_of(snapshot):
+            if strays or not stored <= snapshot.artifacts:
                 with self.ledger.writing() as transaction:
                     transaction.sessions.end_dead()
-                    named = _artifacts_of(transaction.snapshot()) | transaction.sessions.announced()
+                    named = transaction.snapshot().artifacts | transaction.sessions.announced()
                     transaction.condemn(artifacts=stored - named, versions=strays)
 
     def _strays(self, versions: Mapping[Place, frozenset[str]], snapshot: Snapshot) -> Iterator[tuple[Place, str]]:
@@ -300,7 +301,7 @@ class Eraser:
     def _remove_artifacts(self, work: _Work) -> None:
         with storage_errors("erasing artifacts"):
             self.store.erase(set(work.to_erase.artifacts))
-        work.artifacts = work.to_erase.artifacts
+        work.removed_artifacts = work.to_erase.artifacts
 
     def _supersede(self, work: _Work) -> None:
         """Give slices a version without their deleted records, and remove condemned versions."""
@@ -320,7 +321,7 @@ class Eraser:
         with _collected(refused):
             with storage_errors("erasing versions of slices"):
                 self.slices.erase(versions)
-            work.versions = versions
+            work.removed_versions = versions
         _raise_all(refused)
 
     def _put_next(self, place: Place, tokens: Collection[bytes], *, state: SliceState) -> str:
@@ -337,9 +338,9 @@ class Eraser:
             return self.slices.put(place, kept)
 
     def _note_removed(self, work: _Work) -> None:
-        if work.artifacts or work.versions:
+        if work.removed_artifacts or work.removed_versions:
             with self.ledger.writing() as transaction:
-                transaction.note_removed(work.artifacts, versions=work.versions)
+                transaction.note_removed(work.removed_artifacts, versions=work.removed_versions)
 
     def check_slices(self) -> None:
         """Compare every slice's current version with its digest: one with other rows may hold deleted records."""
@@ -385,11 +386,6 @@ class Eraser:
                 "the ledger keeps rows that were removed, because a reader still uses them",
                 remedy="wait for the reader",
             )
-
-
-def _artifacts_of(snapshot: Snapshot) -> set[tuple[int, str]]:
-    """(shard, key) of the live stages' artifacts."""
-    return {(stage.shard, key) for stage, key in snapshot.stages.items()}
 
 
 def _is_elsewhere(clone: Clone) -> bool:

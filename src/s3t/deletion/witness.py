@@ -71,11 +71,11 @@ Deletions = Mapping[int, tuple[str, Sequence[bytes]]]
 
 
 class Journal(NamedTuple):
-    """What a witness has to note."""
+    """Deletions that a witness lacks."""
 
     deletions: Deletions
     noted: int | None
-    """The generation up to which nothing is missing then."""
+    """The generation up to which nothing is missing once they are noted; None: not known."""
 
 
 class Witness:

@@ -188,9 +188,9 @@ _TRIES, _AGAIN_SECONDS = 20, 0.05
 
 
 def _place_check(address: Address, folder: OpenedFolder | None) -> Callable[[], None]:
-    """What raises MovedError if the run's folder or SQLite's file is not the one that it is now.
+    """A function that raises MovedError once the run's folder, or SQLite's file, was moved or replaced.
 
-    It refers to no ledger: one that was dropped is closed at once.
+    It holds no reference to a ledger, so that a ledger that nobody uses any more is closed at once.
     """
     identity = identity_of(address.stat()) if isinstance(address, Path) else None  # device and inode
 

@@ -1,4 +1,4 @@
-"""What a run's servers keep in the ledger: tokens of callers, requests for deletion that wait for approval, repairs.
+"""Tables of a run's servers: tokens of callers, requests for deletion that wait for approval, repairs.
 
 Tokens are kept by the digest of each. Of a request that is held the ledger has the tokens of its names alone, and only
 while it waits. Repairs are one at a time of a run, whichever server process begins it.

@@ -80,7 +80,12 @@ class Snapshot:
         """Keys of the artifacts of all stages that are committed and not tainted."""
         return self.live.keys
 
-    @property
+    @cached_property
+    def artifacts(self) -> frozenset[tuple[int, str]]:
+        """(shard, key) of the artifacts of those stages."""
+        return frozenset((stage.shard, key) for stage, key in self.stages.items())
+
+    @cached_property
     def manifests(self) -> Mapping[Stage, str]:
         """SHA-256 of their manifests."""
         return {stage: digest for stage, (_, digest) in self.live.artifacts.items()}

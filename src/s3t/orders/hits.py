@@ -1,4 +1,4 @@
-"""What deletions hit: sets of slices after r of them, all or a sample; and the paper's score of an order.
+"""The sets of slices that r deletions hit, all of them or a sample; and the paper's score of an order.
 
 A deletion falls on slice i with probability p_i, each independently of the others (the data is large against the
 deletions). The choice of orders uses only sums, products and comparisons in a fixed order, and raw bits of PCG64. So it

@@ -50,7 +50,7 @@ class Records(NamedTuple):
     labels: tuple[str, ...]
     """The label set, declared or inferred; empty for regression."""
     among: Sequence[tuple[int, ...]] | None
-    """As in `CheckedRows`."""
+    """For each row, the slices of its shard that its group is spread over; None without groups."""
     positions: Positions
     """Position of each row in the data, for messages."""
 

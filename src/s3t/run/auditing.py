@@ -63,7 +63,7 @@ def audit(parts: Parts, *, replay: int, seed: int | None, progress: Progress) ->
 def _compared(parts: Parts, auditor: Auditor) -> tuple[Snapshot, list[Mismatch]]:
     """(Snapshot, mismatches of ledger, slices, witness and store)."""
     now, problems = _looked(parts, auditor)
-    problems += stray_artifacts(parts.store.keys(), named=_named(now))
+    problems += stray_artifacts(parts.store.keys(), named=now.artifacts)
     problems += stray_versions(parts.slices.versions(), named=_current(now))
     if problems:  # perhaps a deletion was at work, or a trainer: once more, while neither changes what is looked at
         with hold(parts.lock):  # nothing is erased meanwhile, though deletions are accepted
@@ -71,7 +71,7 @@ def _compared(parts: Parts, auditor: Auditor) -> tuple[Snapshot, list[Mismatch]]
             now, problems = _looked(parts, auditor)
             lying, versions = parts.store.keys(), parts.slices.versions()  # first: what is put later is announced
             with parts.ledger.reading() as transaction:
-                named = _named(now) | _named(transaction.snapshot()) | transaction.sessions.announced()
+                named = now.artifacts | transaction.snapshot().artifacts | transaction.sessions.announced()
                 work, current = transaction.to_erase(received_by=0.0), _current(now) | _current(transaction.snapshot())
             problems += stray_artifacts(lying, named=named | work.artifacts)
             problems += stray_versions(versions, named=current | work.versions)
@@ -99,11 +99,6 @@ def _public_problems(parts: Parts) -> list[Mismatch]:
     except IntegrityError as error:
         return [{"problem": str(error)}]
     return []
-
-
-def _named(snapshot: Snapshot) -> set[tuple[int, str]]:
-    """(shard, key) of the live stages' artifacts."""
-    return {(stage.shard, key) for stage, key in snapshot.stages.items()}
 
 
 def _current(snapshot: Snapshot) -> set[tuple[Place, str]]:

@@ -385,8 +385,8 @@ def leaving_of(
     in_use: Collection[str],
     tainted: Collection[str],
 ) -> list[str]:
-    """Of the adapters that the engine may have, listed or not, those to unload, and then to probe. One with a deleted
-    record leaves at once, even if it is in use."""
+    """The adapters to unload, and then to probe: those that the engine may have, listed or not, and that nobody needs.
+    One with a deleted record leaves at once, even if it is in use."""
     kept = {*wanted.values(), *routes.values(), *in_use}.difference(tainted)
     return sorted({*doubtful} - kept)
 

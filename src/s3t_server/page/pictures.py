@@ -49,7 +49,7 @@ def element(tag: str, *inside: str, **attributes: object) -> Markup:
 
 
 def cells_of(shard: Shard, chain: Chain, training: Collection[Stage]) -> list[Cell]:
-    """What each slice of a shard's chain is, while some stages are being trained."""
+    """The state of each slice of a shard's chain; the stages in `training` are being trained."""
     live: Cell = "serving" if chain == shard.serving else "live"
     cells: list[Cell] = [live] * chain.depth + ["dead"] * (len(chain.order) - chain.depth)
     if chain.depth < len(cells) and Stage(shard.shard, chain.order[: chain.depth + 1]) in training:

@@ -42,7 +42,7 @@ class Desk:
     found: tuple[Location, ...] = ()
     """Each name, and where it is."""
     forecast: Deletion | None = None
-    """What the deletion would do."""
+    """Result of a dry run of the deletion."""
     asks: bool = False
     """True if the deletion is to be confirmed."""
     key: str = ""

@@ -25,8 +25,7 @@ def mean(values: Collection[float]) -> float:
 
 
 def at_a_glance(status: Status) -> str:
-    """How a run does, in one sentence. Of one of which no shard's model answers, in the words in which `s3t status`
-    warns."""
+    """The state of a run in one sentence. If no shard's model answers, it is the warning of `s3t status`."""
     if any(status.depths):
         return health(status.depths, status.wanted_depth)
     if status.outage:
@@ -36,7 +35,7 @@ def at_a_glance(status: Status) -> str:
 
 
 def health(depths: Sequence[int], wanted: int) -> str:
-    """How a run does of which some shard's model answers, in one sentence.
+    """The state of a run of which some shard's model answers, in one sentence.
 
     >>> health([4, 3, 2, 3, 4], 4), health([4, 4], 4), health([0, 3], 4)
     ('All 5 shards answer; 3.2 of 4 slices in the mean.', 'All 2 shards answer, each with all 4 slices.', \
@@ -56,8 +55,8 @@ def longest_of(shards: Collection[Shard]) -> int:
 
 
 def ahead(forecast: Forecast | None) -> list[tuple[str, float | None, Spread | None]]:
-    """What comes to pass without repair, the soonest first: expected deletions until then, and between which numbers
-    8 histories of 10 lie."""
+    """Losses to expect without repair, the soonest first: name, expected deletions until then, and the range in which 8
+    of 10 simulated histories lie."""
     if forecast is None or not forecast.living_shards:
         return []
     falls = sorted(forecast.depth_falls_below, reverse=True)
