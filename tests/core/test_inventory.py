@@ -30,7 +30,8 @@ def inventory(orders, *, records=5):
 
 
 def losing(state, *places):
-    return after_deletion(state, plan_deletion(state, {Place(*place): 1 for place in places}))
+    losses = {Place(*place): 1 for place in places}
+    return after_deletion(state, losses, plan_deletion(state, losses))
 
 
 def live_prefixes(state, shard):

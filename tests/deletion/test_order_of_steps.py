@@ -202,7 +202,7 @@ def test_a_record_that_two_requests_of_one_transaction_name_is_taken_once(run):
     results = accept(run, [one], [one, other], [one])
     assert [result.generation for result in results] == [1, 2, None]
     assert [len(result.rows) for result in results] == [1, 1, 0]
-    assert [len(result.plan.tainted) for result in results] == [1, 0, 0]
+    assert [len(result.tainted) for result in results] == [1, 0, 0]
     assert [len(result.gone) for result in results] == [0, 1, 1]
     assert roles(run).ledger.snapshot().slices[Place(0, 0)].records == len(records_of(run)) - 2
     run.erase()

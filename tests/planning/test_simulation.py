@@ -153,7 +153,8 @@ def test_a_simulated_shard_loses_and_repairs_the_stages_that_a_runs_inventory_sa
     generator = random.Random(2)
     for _ in range(80):
         shard, index = generator.randrange(2), generator.randrange(4)
-        state = after_deletion(state, plan_deletion(state, {Place(shard, index): 1}))
+        losses = {Place(shard, index): 1}
+        state = after_deletion(state, losses, plan_deletion(state, losses))
         system.hit(np.array([shard]), np.array([index]))
         assert system.depths().tolist() == list(state.depths())
         if policy is not None or generator.random() < 0.4:

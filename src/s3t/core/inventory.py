@@ -147,25 +147,18 @@ class Inventory:
         return {shard: Stage(shard, tuple(slices), "prototypes") for shard, slices in slices_of.items()}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Impact:
-    losses: Mapping[Place, int]
-    tainted: tuple[Stage, ...]
-    """Live stages trained on any of those slices; their artifacts are erased."""
-
-
-def plan_deletion(inventory: Inventory, losses: Mapping[Place, int]) -> Impact:
-    """Every live stage whose prefix holds a slice that loses a record is tainted (paper, Algorithm 3).
+def plan_deletion(inventory: Inventory, losses: Mapping[Place, int]) -> tuple[Stage, ...]:
+    """The live stages that a deletion takes: those whose prefix holds a slice that loses a record (paper, Algorithm 3).
 
     >>> from s3t.core import FixedOrders
     >>> orders = ((0, 1, 2), (1, 2, 0), (2, 0, 1))
     >>> stages, growth = {Stage(0, o[:k]): "key" for o in orders for k in (1, 2, 3)}, FixedOrders((orders,))
     >>> before = Inventory(generation=0, growth=growth, records={Place(0, i): 9 for i in range(3)}, alive=stages)
-    >>> plan = plan_deletion(before, {Place(0, 0): 1})
-    >>> after_deletion(before, plan).members()
+    >>> losses = {Place(0, 0): 1}
+    >>> after_deletion(before, losses, plan_deletion(before, losses)).members()
     {0: Serving(order=(1, 2, 0), depth=2)}
     """
-    return Impact(losses=dict(losses), tainted=tuple(sorted(tainted_by(losses, inventory.alive))))
+    return tuple(sorted(tainted_by(losses, inventory.alive)))
 
 
 def tainted_by(places: Collection[Place], stages: Iterable[Stage]) -> Iterator[Stage]:
@@ -175,11 +168,12 @@ def tainted_by(places: Collection[Place], stages: Iterable[Stage]) -> Iterator[S
     return (stage for stage in stages if stage.shard in hit and not hit[stage.shard].isdisjoint(stage.prefix))
 
 
-def after_deletion(inventory: Inventory, plan: Impact) -> Inventory:
-    gone = set(plan.tainted)
+def after_deletion(inventory: Inventory, losses: Mapping[Place, int], tainted: Collection[Stage]) -> Inventory:
+    """The inventory once slices have lost so many records, and their stages are out of use."""
+    gone = set(tainted)
     return replace(
         inventory,
-        generation=inventory.generation + (1 if plan.losses else 0),
-        records={place: count - plan.losses.get(place, 0) for place, count in inventory.records.items()},
+        generation=inventory.generation + (1 if losses else 0),
+        records={place: count - losses.get(place, 0) for place, count in inventory.records.items()},
         alive={stage: key for stage, key in inventory.alive.items() if stage not in gone},
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Protocol
 
-from s3t.core import Impact, Inventory, Place, Secret, after_deletion, plan_deletion
+from s3t.core import Inventory, Place, Secret, Stage, after_deletion, plan_deletion
 from s3t.deletion.lookup import refuse_if_lost
 from s3t.deletion.witness import Journal, Witness
 from s3t.errors import InputError
@@ -96,7 +96,8 @@ class Accepted:
 
     before: Inventory
     after: Inventory
-    plan: Impact
+    tainted: tuple[Stage, ...]
+    """Live stages that were trained on a slice that loses a record; their artifacts are erased."""
     rows: tuple[RecordRow, ...]
     gone: Mapping[bytes, int]
     """Generation that deleted each requested token that was deleted before."""
@@ -181,23 +182,23 @@ class _Group:
                 "the idempotency key", "was used for a request with other names; use a new key for a new request"
             )
         if earlier is not None and batch.end <= earlier.names:
-            nothing = Impact(losses={}, tainted=())
             gone = self._gone(batch)
             return Accepted(
-                before=before, after=before, plan=nothing, rows=(), gone=gone, generation=None, earlier=earlier
+                before=before, after=before, tainted=(), rows=(), gone=gone, generation=None, earlier=earlier
             )
         gone, rows = self._gone(batch), self._take(batch)
-        plan = plan_deletion(before, losses_of(rows))
+        losses = losses_of(rows)
+        tainted = plan_deletion(before, losses)
         generation = None
         if rows:
-            self.inventory = after_deletion(before, plan)
+            self.inventory = after_deletion(before, losses, tainted)
             generation = self.inventory.generation
             self.gone |= {row.token: generation for row in rows}
             self.acceptances.append(
                 Acceptance(
                     rows=rows,
-                    losses=plan.losses,
-                    tainted={stage: before.alive[stage] for stage in plan.tainted},
+                    losses=losses,
+                    tainted={stage: before.alive[stage] for stage in tainted},
                     request=batch.key,
                     waited=time.monotonic() - batch.received,
                 )
@@ -205,7 +206,7 @@ class _Group:
         if batch.key is not None and (rows or earlier is not None):  # else it may be a mistake, and the key stays free
             self._note(batch.key, batch, rows, generation)
         return Accepted(
-            before=before, after=self.inventory, plan=plan, rows=tuple(rows), gone=gone, generation=generation
+            before=before, after=self.inventory, tainted=tainted, rows=tuple(rows), gone=gone, generation=generation
         )
 
     def _gone(self, batch: Batch) -> dict[bytes, int]:

@@ -569,7 +569,7 @@ def _outcome(
         before=accepted[0].before,
         after=accepted[-1].after,
         losses=losses_of(row for result in accepted for row in result.rows),
-        stages_lost=sum(len(result.plan.tainted) for result in accepted),
+        stages_lost=sum(len(result.tainted) for result in accepted),
         deleted=deleted,
         already=tuple(name for token, name in absent if token in gone and gone[token] not in generations),
         unknown=tuple(unknown.values()),
