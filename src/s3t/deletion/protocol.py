@@ -26,13 +26,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from s3t.aftermath import NOTHING_CHANGED, OUT_OF_USE, PARTLY_OUT_OF_USE, after_refusal
 from s3t.core import Inventory, Place, Secret
-from s3t.deletion.acceptance import Accepted, Acceptor, Batch, Request, losses_of
-from s3t.deletion.grouping import Grouped
-from s3t.deletion.lookup import FileMatches, Lookup
 from s3t.deletion.withdrawal import Withdrawer
 from s3t.deletion.witness import Witness, why_older
 from s3t.disk import storage_errors
@@ -46,6 +43,10 @@ from s3t.results.log import LogEntry
 from s3t.store import Artifacts, blobs_of
 from s3t.store.blobs import Blobs
 from s3t.store.folder import Layout, read_home, remove_left, remove_unfinished
+
+if TYPE_CHECKING:  # every opening erases; what accepts is imported by those who delete
+    from s3t.deletion.acceptance import Accepted, Acceptor, Batch, Request
+    from s3t.deletion.lookup import FileMatches, Lookup
 
 BATCH_NAMES = 10_000
 """Names of a request that are accepted in one transaction."""
@@ -462,6 +463,8 @@ class Deleter:
         self._eraser = eraser
         self._presence = presence
         self.patience = PATIENCE_SECONDS  # seconds to wait for sessions, and for another process that erases
+        from s3t.deletion.grouping import Grouped
+
         self._accept = Grouped(self._accept_group, limit=_GROUP)
 
     def delete(
@@ -503,8 +506,9 @@ class Deleter:
         except FsyncError:
             raise
         except StorageError as error:  # it does not concern requests that deleted nothing
-            hit = (isinstance(result, Accepted) and result.generation is not None for result in results)
-            return [error if failed else result for failed, result in zip(hit, results, strict=True)]
+            return [
+                result if isinstance(result, Exception) or result.generation is None else error for result in results
+            ]
         return results
 
     def _after_acceptance(self, generations: Collection[int], *, until_erased: bool) -> list[LogEntry]:
@@ -557,6 +561,8 @@ def _generations(accepted: Sequence[Accepted]) -> set[int]:
 def _outcome(
     request: Request, in_files: FileMatches, accepted: Sequence[Accepted], entries: Sequence[LogEntry]
 ) -> Outcome:
+    from s3t.deletion.acceptance import losses_of
+
     generations, deleted = _generations(accepted), 0
     for result in accepted:
         deleted = max(deleted, 0 if result.earlier is None else result.earlier.deleted)
