@@ -112,13 +112,7 @@ class Repairs:
             self._thread.join()
         with self._starting:
             process, self._process = self._process, None
-        if process is not None and process.poll() is None:
-            process.terminate()
-            try:
-                process.wait(_STOPPING_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        _stop(process)
 
     def _work(self, by_policy: bool, hours_a_day: float | None) -> None:
         reported = ""
@@ -154,6 +148,7 @@ class Repairs:
     def _start(self, repair: Repair) -> Repair | None:
         if self._closed.is_set():
             return None  # the ledger has it as this process's, so another takes it up
+        _stop(self._process)  # its repair has ended, or is no longer its own: at most it still shuts down
         command = [sys.executable, "-m", "s3t_server.repairs", str(self._parts.layout.root), repair.id]
         try:
             # A group of its own: an interrupt from the keyboard is the server's to hear. No session of its own: Linux
@@ -171,6 +166,18 @@ class Repairs:
 
     def _inventory(self) -> Inventory:
         return self._parts.latest.inventory(self._parts.latest.snapshot())
+
+
+def _stop(process: subprocess.Popen[bytes] | None) -> None:
+    """End a process, and wait for it: else it stays behind, as a zombie."""
+    if process is None or process.poll() is not None:
+        return
+    process.terminate()
+    try:
+        process.wait(_STOPPING_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 class Heartbeat:

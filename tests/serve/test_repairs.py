@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from weakref import WeakKeyDictionary
 
@@ -16,6 +18,7 @@ from testing import tiny
 from testing.roles import roles
 from testing.served import serving
 
+REAL_POPEN = subprocess.Popen
 SECONDS = 120.0
 SCOPES = ("predict", "delete", "operate")
 
@@ -165,6 +168,24 @@ def test_a_new_repair_takes_the_place_of_an_interrupted_one(trained, begun):
     assert repairs_of(trained).find(first.id).error == "Interrupted"
     assert [repair.state for repair in repairs_of(trained).all()].count("running") == 1
     assert second.id != first.id
+
+
+def test_the_process_of_a_repair_before_does_not_stay_behind(trained, monkeypatch):
+    processes = []
+
+    def start(_command, **named):
+        processes.append(REAL_POPEN([sys.executable, "-c", "import time; time.sleep(60)"], **named))
+        return processes[-1]
+
+    monkeypatch.setattr("s3t_server.repairs.subprocess.Popen", start)
+    repairs = Repairs(trained)
+    first = repairs.begin(asked_by="ops")
+    with roles(trained).ledger.writing() as transaction:
+        transaction.repairs.end(first.id, process=processes[0].pid, error=None)
+    repairs.begin(asked_by="ops")
+    assert processes[0].returncode is not None
+    repairs.close()
+    assert processes[1].returncode is not None
 
 
 def test_a_process_that_cannot_be_started_ends_its_repair(trained, monkeypatch):
