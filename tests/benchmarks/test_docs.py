@@ -9,7 +9,6 @@ import pytest
 
 from benchmarks.data_sets import COMPETENT, FIRST, FROZEN, HEADS, WHOLE
 from benchmarks.ensemble import table_rows
-from benchmarks.operators import KINDS
 from benchmarks.together import MOST_COST
 from s3t.run.advice import STEPS_A_LABEL
 from s3t.training.numerics import WIDTH_A_THREAD
@@ -75,35 +74,6 @@ def test_a_deep_model_against_the_competent_loop():
     ours, theirs = (found["seconds"][name] for name in ("s3t", "competent"))
     assert f"s3t takes {ours:.0f} s and the loop {theirs:.0f} s: {found['times_as_fast']:.2f} times as fast" in PAGE
     assert f"the stages {listed(found['times_as_fast_by_stage'])} times" in PAGE
-    assert f"after the first epoch {listed(found['times_as_fast_once_filled'])} times" in PAGE
-    assert f"by arithmetic {listed(found['cache_bound_by_stage'])}, and all {found['cache_bound']:.2f} times" in PAGE
-
-
-def test_two_checkouts_side_by_side():
-    found = stored("checkouts")
-    walks = ("record, command line to erasure", "batch, predict to logits", "slice, repair to artifact")
-    kinds = ("ledger transactions", "system calls", "of them on files")
-    rows = {
-        "lines; files of `src`": ("code", ["lines", "files"]),
-        "callback parameters; fields": ("code", ["callback parameters", "callback fields"]),
-        "longest function, lines": ("code", ["longest function, lines"]),
-        "branches on task; method; kind of a stage": (
-            "code",
-            [f"branches on the {what}" for what in ("task", "method", "kind of a stage")],
-        ),
-        "`predict`: ledger transactions; system calls; on files": ("cost", [f"predict: {kind}" for kind in kinds]),
-        "`delete`: the same": ("cost", [f"delete: {kind}" for kind in kinds]),
-        "least ms of `predict`; `delete`; `s3t status`": (
-            "cost",
-            [f"{what}: least ms" for what in ("predict", "delete", "status, whole process")],
-        ),
-    } | {
-        f"walk of a {walk}: rooms; climbs": ("cost", [f"walk of a {walk}: {what}" for what in ("rooms", "climbs")])
-        for walk in walks
-    }
-    for what, (part, names) in rows.items():
-        cells = ["; ".join(f"{found[side][part][name]:,.0f}" for name in names) for side in ("old", "new")]
-        assert row(what, cells) in PAGE
 
 
 def test_the_cache_against_its_bound():
@@ -125,20 +95,13 @@ def test_the_share_of_the_peak():
     assert row("the same at stages 1, 2, 3", [f"{', '.join(shares)} %" for shares in stages]) in PAGE
 
 
-def test_where_the_time_of_a_step_goes():
+def test_what_the_products_with_the_bases_weights_take_of_a_step():
     found = stored("operators")["profiles"]
     stages = [stage for precision in BOTH for stage in found[precision]]
-
-    def cells(percent):
-        return [", ".join(f"{round(percent(stage))}" for stage in found[precision]) for precision in BOTH]
-
-    for kind, what in KINDS.items():
-        assert row(what, cells(lambda stage, kind=kind: 100 * stage["shares"][kind])) in PAGE
     base = [100 * stage["shares"]["base"] for stage in stages]
     rates = [100 * stage["rate_of_base"] for stage in stages]
     assert f"take {min(base):.0f} to {max(base):.0f} % of a step" in PAGE
     assert f"at {min(rates):.0f} to {max(rates):.0f} % of the best square product's rate" in PAGE
-    assert row("rate of the base's products", cells(lambda stage: 100 * stage["rate_of_base"])) in PAGE
 
 
 def test_the_switches():
@@ -168,9 +131,11 @@ def test_the_cpu_time_of_commands():
 
 def test_what_threads_cost_and_that_automatic_ones_keep_to_it():
     found = json.loads((ROOT / "benchmarks" / "results" / "together.json").read_text())["widths"]
-    for each in (each for each in found["widths"] if each["width"] in (384, 768)):
-        shown = [f"{each['cpu'][n]:.2f}; {each['main_cpu'][n]:.2f}" for n in ("2", "4", "8")]
-        assert row(f"{each['width']}, {each['precision']}", shown) in PAGE
+    shown = [each for each in found["widths"] if each["width"] in (384, 768)]
+    for what, part in (("CPU seconds, all threads", "cpu"), ("the main thread's", "main_cpu")):
+        ratios = [[each[part][threads] for each in shown] for threads in ("2", "4", "8")]
+        cells = " | ".join(f"{min(each):.2f} to {max(each):.2f}" for each in ratios)
+        assert re.search(rf"\| {what}[^|]* \| {re.escape(cells)} \|", PAGE)
     loads = [one["load"] for rows in found["rounds"] for one in rows]
     assert f"two cores under a load of {min(loads):.0f} to {max(loads):.0f}, so" in PAGE
     by_width = {width: max(1, width // WIDTH_A_THREAD) for width in (384, 768)}
@@ -258,25 +223,24 @@ def test_the_memory_of_llamas():
             pairs = [needed[part].values() for part in ("activations", "total")]
             fits = [next(iter(cards), "neither") for cards in needed["fits"].values()]
             cells = [
-                *(gigabytes(needed[part]) for part in ("base", "frozen", "trained")),
-                gigabytes(needed["unpacked"] + needed["logits"]),
+                *(gigabytes(needed[part]) for part in ("base", "frozen")),
                 *("; ".join(map(gigabytes, pair)) for pair in pairs),
                 "; ".join(fits),
             ]
             assert row(f"{name}, {base}", cells) in PAGE
         hours = ["; ".join(f"{value:.1f}" for value in card.values()) for card in each["hours"].values()]
         assert row(name, [gigabytes(each["loading"]), gigabytes(each["trunk"]), *hours]) in PAGE
+    left_out = [
+        needed["trained"] + needed["unpacked"] + needed["logits"]
+        for each in sizes.values()
+        for needed in each["bits"].values()
+    ]
+    assert f"an unpacked weight: up to {gigabytes(max(left_out))} GB" in PAGE
     measured = found["measured"]["cases"]
     assert all(case["measured"]["tensors"] == case["computed"]["base"] for case in measured)
-    for case in measured:
-        ours, theirs = case["measured"], case["computed"]
-        checkpoints = "with" if case["checkpointing"] else "without"
-        cells = [
-            f"{ours['base'] / 1e6:.0f}; {theirs['base'] / 1e6:.0f}",
-            f"{ours['pass'] / 1e6:.0f}; {theirs['pass'] / 1e6:.0f}",
-        ]
-        bits = {"none": "bfloat16"}.get(case["bits"], case["bits"])
-        assert row(f"{bits}, {checkpoints} checkpoints", cells) in PAGE
+    more = {part: [case["measured"][part] / case["computed"][part] for case in measured] for part in ("base", "pass")}
+    assert f"by the base {min(more['base']):.2f} to {max(more['base']):.2f} times as much" in PAGE
+    assert f"by a pass {min(more['pass']):.2f} to {max(more['pass']):.2f} times" in PAGE
 
 
 def gigabytes(size):
