@@ -44,7 +44,7 @@ from s3t.deletion.grouping import Grouped
 from s3t.deletion.witness import Witness
 from s3t.ledger import Address, Ledger, PostgresAddress, RecordRow, SliceState, Snapshot, ToErase, Transaction
 from s3t.orders import Setting, cyclic
-from s3t.store import Artifact
+from s3t.store.artifacts import Artifact
 from testing import tiny
 from testing.postgres import PostgresServer, binaries
 from testing.roles import roles

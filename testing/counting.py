@@ -21,7 +21,7 @@ from s3t.ledger.rows import Rows
 from s3t.ledger.work import Uses
 from s3t.prediction.answers import choose_members
 from s3t.run.lazy_workshop import LazyWorkshop
-from s3t.store import Manifest
+from s3t.store.artifacts import Manifest
 from testing.roles import roles
 
 _FILE_EVENTS = ("open", "os.listdir", "os.scandir", "os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.chmod")

@@ -53,7 +53,7 @@ def state(state_of_all: None, tmp_path_factory: pytest.TempPathFactory) -> Itera
 def unfailed_disk() -> Iterator[None]:
     """An fsync that one test made fail stops that test's work, as it would stop a process, and no other test's."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("s3t.disk._failed_fsync", [])
+        patch.setattr("s3t.store.disk._failed_fsync", [])
         yield
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from s3t.core import Place, Secret
-from s3t.records.slices import slice_digest
+from s3t.store.slices import slice_digest
 
 
 @dataclass(frozen=True, kw_only=True)

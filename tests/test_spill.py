@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from s3t.spill import Spill
+from s3t.store.spill import Spill
 
 
 def test_chunks_come_back_by_key_in_their_order(tmp_path):

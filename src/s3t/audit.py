@@ -22,8 +22,8 @@ from s3t.events import Progress
 from s3t.ledger import SliceState, Snapshot
 from s3t.ledger.damage import Contents
 from s3t.ledger.filling import record_rows
-from s3t.records.slices import Slices, count_copies
-from s3t.store import Artifacts, Manifest, read_chain
+from s3t.store.artifacts import Artifacts, Manifest, read_chain
+from s3t.store.slices import Slices, count_copies
 
 Mismatch = dict[str, Any]
 

@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from s3t.core import Order
-from s3t.disk import storage_errors, write_durably, writing_problems
 from s3t.errors import InputError
 from s3t.extras import how_to_install
+from s3t.files import writing_problems
+from s3t.store.disk import storage_errors, write_durably
 
 Floats = NDArray[np.float64]
 

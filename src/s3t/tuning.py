@@ -22,8 +22,8 @@ from s3t.recipe.loading import read_yaml, to_yaml
 from s3t.records.ingest import Records, ingest
 from s3t.records.public import features_of, public_digest
 from s3t.records.requests import normal_form
-from s3t.records.rows import contents
 from s3t.run import Run
+from s3t.store.rows import contents
 from s3t.wording import counted
 
 FIXED = (

@@ -18,9 +18,9 @@ from fastapi import FastAPI
 from uvicorn.supervisors import Multiprocess
 
 from s3t.bugs import log_failure
-from s3t.disk import refuse_after_failed_fsync
 from s3t.errors import StorageError, WorkerError
 from s3t.program import set_up_process
+from s3t.store.disk import refuse_after_failed_fsync
 from s3t_server.app import create_app
 from s3t_server.settings import VARIABLE, Settings
 

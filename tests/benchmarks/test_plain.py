@@ -38,7 +38,7 @@ def test_every_stage_trains_the_parameters_that_s3t_stores(setting, tmp_path):
 
 
 def manifests(run):
-    from s3t.store import Manifest
+    from s3t.store.artifacts import Manifest
 
     for path in run.path.glob("artifacts/shard-000/*.json"):
         yield path.stem, Manifest.model_validate_json(path.read_text())

@@ -285,7 +285,7 @@ def test_erasure_that_the_disk_refuses_ends_with_status_1_and_goes_on_later(pati
 
     document("delete", patient, "--record", "r3")
     with monkeypatch.context() as patch:
-        patch.setattr("s3t.records.slices.Slices.put", full)
+        patch.setattr("s3t.store.slices.Slices.put", full)
         error = document("erase", patient, status=1)["error"]
     assert error["kind"] == "StorageError"
     assert "No space left on device" in error["problems"][0]

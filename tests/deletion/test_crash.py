@@ -20,8 +20,8 @@ import os, signal, sys
 import s3t
 from s3t.deletion import protocol
 from s3t.ledger import Transaction
-from s3t.records.slices import Slices
-from s3t.store import Artifacts
+from s3t.store.slices import Slices
+from s3t.store.artifacts import Artifacts
 
 def kill(*args, **kwargs):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -140,7 +140,7 @@ def test_a_server_beside_the_killed_process_erases_and_answers_without_the_recor
 KILL_TRAINING = """
 import os, signal, sys
 import s3t
-from s3t.store import Artifacts
+from s3t.store.artifacts import Artifacts
 
 put, stored = Artifacts.put, []
 

@@ -21,8 +21,8 @@ from s3t.errors import BlockedError, StorageError
 from s3t.events import WorkStep
 from s3t.ledger.history import History
 from s3t.ledger.locks import hold
-from s3t.records.slices import Slices
 from s3t.run.lazy_workshop import LazyWorkshop
+from s3t.store.slices import Slices
 from testing import tiny
 from testing.accepted import accept
 from testing.roles import roles

@@ -14,13 +14,13 @@ import pytest
 import s3t
 from s3t.core import Place, Stage
 from s3t.deletion import protocol
-from s3t.disk import temporary_name
 from s3t.export.folders import files_in, folder_name, this_host
 from s3t.ledger import Clone, ExportRow, Ledger, Transaction
 from s3t.ledger.exports import ExportRows
 from s3t.ledger.history import History
-from s3t.records.slices import Slices, version_name
-from s3t.store import Artifacts, blobs_of
+from s3t.store.artifacts import Artifacts, blobs_of
+from s3t.store.disk import temporary_name
+from s3t.store.slices import Slices, version_name
 from testing import tiny
 from testing.roles import roles
 from testing.trained import commit

@@ -9,9 +9,9 @@ import pytest
 
 import s3t
 from s3t.deletion.protocol import Eraser
-from s3t.disk import temporary_name
 from s3t.ledger import Transaction
-from s3t.records.slices import Slices
+from s3t.store.disk import temporary_name
+from s3t.store.slices import Slices
 from testing import tiny
 from testing.roles import roles
 from tests.run.worlds import records_by_slice

@@ -17,9 +17,9 @@ from s3t.deletion import witness as witness_module
 from s3t.deletion.witness import Witness
 from s3t.ledger import Ledger, Session, Trained, Transaction
 from s3t.ledger.locks import hold
-from s3t.records.slices import Slices
-from s3t.store import Artifacts, blobs_of
+from s3t.store.artifacts import Artifacts, blobs_of
 from s3t.store.blobs import LocalBlobs
+from s3t.store.slices import Slices
 from testing import tiny
 from testing.accepted import accept
 from testing.roles import roles
@@ -318,7 +318,7 @@ def test_an_erasure_that_a_crash_cut_short_before_the_pointer_moves_goes_on(run)
 def test_a_slice_that_was_renamed_before_a_crash_is_made_durable_before_it_counts(run, how):
     """The next process finds it done; a power cut would bring the older file back."""
     name, path = records_of(run)[0], slice_path(run.path / "slices", Place(0, 0))
-    older, sync = path.read_bytes(), s3t.disk.sync_folder
+    older, sync = path.read_bytes(), s3t.store.disk.sync_folder
     if how == "reconcile":
         run.delete(records=[name])
         slice_path(run.path / "slices", Place(0, 0)).unlink()
@@ -330,7 +330,7 @@ def test_a_slice_that_was_renamed_before_a_crash_is_made_durable_before_it_count
         sync(*about)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(s3t.disk, "sync_folder", crash)
+        patch.setattr(s3t.store.disk, "sync_folder", crash)
         patch.setattr(Slices, "erase", crash)
         with pytest.raises(s3t.StorageError, match="killed here"):
             run.delete(records=[name]) if how == "erase" else s3t.Run.reconcile(run.path)
@@ -418,7 +418,7 @@ def test_a_destroyed_secret_was_overwritten_on_the_disk_before_its_name_went(run
 
 def test_an_artifact_is_on_the_disk_when_it_is_stored(tmp_path):
     """The manifest last: without one, half an artifact is not there."""
-    from s3t.store import Manifest
+    from s3t.store.artifacts import Manifest
 
     fields = {"key": KEY, "shard": 0, "prefix": (0,), "slice_digests": ("d",), "base_digest": "b", "seed": 0}
     manifest = Manifest(**fields, precision="float32", threads=1, steps=1, environment={}, sha256="0" * 64, parent=None)

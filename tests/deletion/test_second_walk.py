@@ -8,11 +8,11 @@ import pytest
 import s3t
 from s3t.core import Place
 from s3t.deletion.protocol import Eraser
-from s3t.disk import temporary_name
 from s3t.ledger import Clone
 from s3t.ledger.ledger import Ledger
 from s3t.ledger.locks import hold
-from s3t.store import Artifacts
+from s3t.store.artifacts import Artifacts
+from s3t.store.disk import temporary_name
 from testing import tiny
 from testing.roles import roles
 from tests.run.worlds import records_by_slice

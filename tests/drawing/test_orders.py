@@ -86,7 +86,9 @@ def test_without_matplotlib_the_remedy_is_named(tmp_path, monkeypatch):
 def test_a_disk_that_refuses_leaves_the_old_picture(tmp_path, monkeypatch):
     path = tmp_path / "orders.png"
     path.write_bytes(b"old")
-    monkeypatch.setattr("s3t.disk.os.fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    monkeypatch.setattr(
+        "s3t.store.disk.os.fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device"))
+    )
     with pytest.raises(StorageError, match="No space left"):
         draw_orders(cyclic(Setting(slices=3, budget=3)), path, title="")
     assert [file.read_bytes() for file in tmp_path.iterdir()] == [b"old"]

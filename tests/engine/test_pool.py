@@ -10,10 +10,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from s3t import disk, errors
+from s3t import errors
 from s3t.engine import Placement, pool, run_in_pool
 from s3t.events import StageStart, WorkNote, WorkStep, silent
 from s3t.processes import is_running
+from s3t.store import disk
 from tests.engine.small_worker import STAGES
 
 pytestmark = pytest.mark.integration

@@ -93,7 +93,7 @@ def test_files_of_a_folder_within_are_of_the_content_and_go_with_it(tmp_path):
 def test_every_file_and_folder_is_on_the_disk_before_the_export_has_its_place(tmp_path, monkeypatch):
     files = made(tmp_path / "part", **{TEMPLATE: b"{{ messages }}"})
     synchronised = []
-    monkeypatch.setattr("s3t.disk._sync", synchronised.append)
+    monkeypatch.setattr("s3t.store.disk._sync", synchronised.append)
     publish(tmp_path / "part", tmp_path / "final", files)
     part = tmp_path / "part"
     wanted = {part, (part / TEMPLATE).parent, *(part / file.name for file in files)}

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from s3t import disk
 from s3t.deletion.acceptance import Accepted, Acceptor, Batch
 from s3t.deletion.protocol import Eraser
 from s3t.deletion.withdrawal import Withdrawer
 from s3t.deletion.witness import Witness
 from s3t.run import Run
-from s3t.store import Artifacts
+from s3t.store import disk
+from s3t.store.artifacts import Artifacts
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ import torch
 
 from s3t.models.adapters import Link
 from s3t.prediction.ensemble import Resident
-from s3t.store import Artifact, Manifest, Parent
+from s3t.store.artifacts import Artifact, Manifest, Parent
 
 
 def artifact(key, *, content=b"", above=None):

@@ -4,7 +4,7 @@ import tempfile
 from pathlib import Path
 
 from s3t.records.splitting import Split
-from s3t.spill import Spill
+from s3t.store.spill import Spill
 
 
 def split_into_slices(rows, *, secret, shards, slices, among=None, windows=None):

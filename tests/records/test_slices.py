@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from s3t.core import Place, Secret, place_of
 from s3t.errors import IntegrityError
-from s3t.records.slices import Slices, slice_digest, version_name, without_records
 from s3t.store.blobs import LocalBlobs
+from s3t.store.slices import Slices, slice_digest, version_name, without_records
 from tests.records.splits import split_into_slices
 
 SECRET = Secret(salt="salt")

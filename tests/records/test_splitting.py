@@ -14,13 +14,13 @@ from s3t.core import place_of
 from s3t.errors import DataError
 from s3t.ledger.filling import WaitingRecords, record_rows
 from s3t.records import reading, splitting
-from s3t.records import rows as rows_module
 from s3t.records.ingest import ingest
-from s3t.records.rows import Cells, DuplicateFinder, count_distinct, short_digest
-from s3t.records.slices import copies_in_order, count_copies
 from s3t.records.splitting import Split
-from s3t.records.tables import rows_at
-from s3t.spill import Spill
+from s3t.store import rows as rows_module
+from s3t.store.rows import Cells, DuplicateFinder, count_distinct, short_digest
+from s3t.store.slices import copies_in_order, count_copies
+from s3t.store.spill import Spill
+from s3t.store.tables import rows_at
 from tests.records.splits import split_into_slices
 from tests.records.test_ingest import frame, recipe
 from tests.records.test_slices import NAMES, PLACE, SECRET, table

@@ -15,7 +15,7 @@ from s3t.recipe import recipe_from
 from s3t.records.ingest import ingest, ingest_into
 from s3t.records.reading import read_windows
 from s3t.records.splitting import Split
-from s3t.spill import Spill
+from s3t.store.spill import Spill
 from s3t.tasks import TASKS
 from tests.records.splits import split_into_slices
 

@@ -23,7 +23,7 @@ import pytest
 
 import s3t
 from s3t.deletion.acceptance import Accepted, Acceptor
-from s3t.store import Artifacts
+from s3t.store.artifacts import Artifacts
 from testing.roles import roles
 from tests.slice_files import read_slice
 

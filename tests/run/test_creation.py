@@ -13,8 +13,8 @@ import pytest
 import torch
 
 import s3t
-from s3t.disk import temporary_name
-from s3t.spill import Spill
+from s3t.store.disk import temporary_name
+from s3t.store.spill import Spill
 from s3t.tasks import TASKS
 from s3t.training import numerics
 from testing import tiny

@@ -110,7 +110,7 @@ def test_the_budget_of_residency_changes_no_bit(budget, text_model, tmp_path):
 def test_a_shorter_prefix_answers_without_reading_base_or_artifacts_again(trained, monkeypatch):
     trained.predict(["w1 w30"])
     workshop = roles(trained).loaded.get()
-    monkeypatch.setattr("s3t.store.Artifacts.get", lambda *_: pytest.fail("an artifact was read again"))
+    monkeypatch.setattr("s3t.store.artifacts.Artifacts.get", lambda *_: pytest.fail("an artifact was read again"))
     members = {shard: serving.prefix[:1] for shard, serving in trained.inventory().members().items()}
     shorter = trained.predict(["w1 w30"], prefixes=members)
     assert roles(trained).loaded.get() is workshop

@@ -211,7 +211,7 @@ def test_a_deletion_that_was_accepted_before_the_disk_was_full_says_so_and_finis
     disk, whole, never_knew, monkeypatch
 ):
     """The disk fills up between acceptance and erasure."""
-    from s3t.records.slices import Slices
+    from s3t.store.slices import Slices
 
     folder, before = disk.folder / "run", tiny.artifacts(whole)
     tiny.copy_run(whole, folder)

@@ -8,12 +8,14 @@ import pyarrow.parquet
 import pytest
 
 import s3t
-from s3t.disk import temporary_name
+from s3t.deletion import unfinished
+from s3t.deletion.unfinished import new_folder
 from s3t.ledger.locks import FileProcessLock
-from s3t.records.slices import Slices
 from s3t.run import cloning, reporting
-from s3t.store import Artifacts, blobs, folder
-from s3t.store.folder import new_folder
+from s3t.store import blobs
+from s3t.store.artifacts import Artifacts
+from s3t.store.disk import temporary_name
+from s3t.store.slices import Slices
 from testing import tiny
 from testing.roles import roles
 
@@ -240,7 +242,7 @@ def test_what_a_killed_clone_left_goes_with_a_deletion_of_the_run(path, tmp_path
             run.erase()
         assert left.exists()
         assert run.log()[-1].erased_at is None
-        monkeypatch.setattr(folder, "is_running", lambda *_arguments, **_options: False)
+        monkeypatch.setattr(unfinished, "is_running", lambda *_arguments, **_options: False)
         assert run.erase().unfinished == ()
         with roles(run).ledger.reading() as transaction:
             assert transaction.history.clones() == []
@@ -249,7 +251,7 @@ def test_what_a_killed_clone_left_goes_with_a_deletion_of_the_run(path, tmp_path
 
 def test_what_a_killed_clone_left_goes_with_the_next_opening(path, tmp_path, monkeypatch):
     left = killed_clone(path, tmp_path / "elsewhere" / "clone", monkeypatch)
-    monkeypatch.setattr(folder, "is_running", lambda *_arguments, **_options: False)
+    monkeypatch.setattr(unfinished, "is_running", lambda *_arguments, **_options: False)
     s3t.Run.open(path).close()
     assert not left.exists()
 

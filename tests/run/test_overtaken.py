@@ -19,7 +19,7 @@ from s3t.events import WorkStart, WorkStep
 from s3t.ledger import Session
 from s3t.run import answerer
 from s3t.run.workshop import Workshop
-from s3t.store import blobs_of
+from s3t.store.artifacts import blobs_of
 from testing import tiny
 from testing.roles import roles
 from tests.slice_files import read_slice, slice_path, versions_of

@@ -12,10 +12,10 @@ from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.engine import make_url
 
 import s3t
-from s3t import disk
 from s3t.deletion.holding import Limits
-from s3t.disk import temporary_name
 from s3t.run import creation
+from s3t.store import disk
+from s3t.store.disk import temporary_name
 from s3t_server.tokens import Access
 from testing import tiny
 from tests.run.test_race_minute import assert_as_if_never_known, assert_nothing_tainted, race

@@ -10,12 +10,12 @@ from sqlalchemy import event
 
 import s3t
 from s3t.core import Place
-from s3t.disk import temporary_name
 from s3t.ledger import Session, schema
 from s3t.models.base import load_base
 from s3t.run import answerer
 from s3t.run.upkeep import Upkeep
-from s3t.store import Artifacts
+from s3t.store.artifacts import Artifacts
+from s3t.store.disk import temporary_name
 from testing import tiny
 from testing.accepted import accept
 from testing.roles import roles

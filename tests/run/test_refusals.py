@@ -17,7 +17,7 @@ from sqlalchemy.exc import OperationalError
 
 import s3t
 from s3t.deletion import protocol
-from s3t.disk import storage_errors
+from s3t.store.disk import storage_errors
 from testing import tiny
 from testing.roles import roles
 
@@ -56,9 +56,9 @@ def refusing(refusals):
         real = Engine.connect
         for name in ("replace", "write_bytes", "unlink", "mkdir", "rename"):
             patch.setattr(Path, name, full(getattr(Path, name)))
-        patch.setattr("s3t.disk.append_durably", full(s3t.disk.append_durably))
+        patch.setattr("s3t.store.disk.append_durably", full(s3t.store.disk.append_durably))
         patch.setattr("s3t.deletion.witness.append_durably", full(s3t.deletion.witness.append_durably))
-        patch.setattr("s3t.disk.overwrite_durably", full(s3t.disk.overwrite_durably))
+        patch.setattr("s3t.store.disk.overwrite_durably", full(s3t.store.disk.overwrite_durably))
         patch.setattr("s3t.store.secret.overwrite_durably", full(s3t.store.secret.overwrite_durably))
         patch.setattr(Engine, "connect", connect)
         patch.setattr("s3t.ledger.presence.Presence.do_meanwhile", lambda presence: None)

@@ -25,7 +25,7 @@ from s3t.orders import SELECTORS
 from s3t.records.ingest import ingest
 from s3t.run import creation, workshop
 from s3t.run.workshop import Workshop
-from s3t.store import Artifacts, Manifest
+from s3t.store.artifacts import Artifacts, Manifest
 from s3t.tasks.targets import MultiLabel, Ordinal, TokenClassification
 from testing import tiny
 from testing.roles import roles

@@ -8,7 +8,7 @@ from s3t.core import Stage
 from s3t.recipe import recipe_from
 from s3t.records.ingest import ingest
 from s3t.records.public import Public
-from s3t.store import blobs_of
+from s3t.store.artifacts import blobs_of
 from testing import tiny
 from testing.roles import roles
 from tests.run.worlds import make_worlds

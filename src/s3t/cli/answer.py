@@ -17,10 +17,11 @@ import s3t
 from s3t.cli.display import print_table
 from s3t.cli.options import RunArgument, RunOrServerArgument, UrlOption, opened
 from s3t.cli.output import JsonOption, Output
-from s3t.disk import is_folder, storage_errors, write_durably, writing_problems
 from s3t.errors import InputError
 from s3t.extras import how_to_install
+from s3t.files import is_folder, writing_problems
 from s3t.progress import ProgressBar
+from s3t.store.disk import storage_errors, write_durably
 from s3t.wording import counted
 
 if TYPE_CHECKING:

@@ -558,7 +558,7 @@ def tune(
     Example:  s3t tune recipe.yaml --space space.yaml --data public.csv --validation held-out.csv --private records.csv
     --study tuning --out tuned.yaml
     """
-    from s3t.disk import storage_errors
+    from s3t.store.disk import storage_errors
     from s3t.tuning import read_space
     from s3t.tuning import tune as tuned
 

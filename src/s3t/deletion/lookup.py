@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from s3t.core import Place, Secret, place_of
 from s3t.errors import IntegrityError
 from s3t.ledger import Ledger, Located, Transaction
-from s3t.records.slices import Slices
+from s3t.store.slices import Slices
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -128,7 +128,7 @@ class Lookup:
         """(Requested token, token of the record) for each row with a requested name."""
         if not asked:
             return []
-        from s3t.records.tables import rows_with  # here: most requests name records that the ledger knows
+        from s3t.store.tables import rows_with  # here: most requests name records that the ledger knows
 
         by_name = {name: token for token, name in asked.items()}
         rows = rows_with(names, kind, by_name)

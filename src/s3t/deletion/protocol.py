@@ -30,19 +30,20 @@ from typing import TYPE_CHECKING, Protocol
 
 from s3t.aftermath import NOTHING_CHANGED, OUT_OF_USE, PARTLY_OUT_OF_USE, after_refusal
 from s3t.core import Inventory, Place, Secret
+from s3t.deletion.unfinished import remove_left, remove_unfinished
 from s3t.deletion.withdrawal import Withdrawer
 from s3t.deletion.witness import Witness, why_older
-from s3t.disk import storage_errors
 from s3t.errors import BlockedError, FsyncError, IntegrityError, RestoredError, StorageError, itemised
 from s3t.events import Progress, WorkStep, silent
 from s3t.ledger import Clone, ExportRow, Ledger, SliceState, Snapshot, ToErase, Transaction
 from s3t.ledger.locks import RunLock, hold, try_hold
 from s3t.ledger.presence import Presence
-from s3t.records.slices import Slices, slice_digest, without_records
 from s3t.results.log import LogEntry
-from s3t.store import Artifacts, blobs_of
+from s3t.store.artifacts import Artifacts, blobs_of
 from s3t.store.blobs import Blobs
-from s3t.store.folder import Layout, read_home, remove_left, remove_unfinished
+from s3t.store.disk import storage_errors
+from s3t.store.folder import Layout, read_home
+from s3t.store.slices import Slices, slice_digest, without_records
 
 if TYPE_CHECKING:  # every opening erases; what accepts is imported by those who delete
     from s3t.deletion.acceptance import Accepted, Acceptor, Batch, Request

@@ -25,13 +25,13 @@ from s3t.core import Place, Secret, tainted_by
 from s3t.deletion.acceptance import losses_of
 from s3t.deletion.protocol import Eraser
 from s3t.deletion.witness import Witness
-from s3t.disk import storage_errors
 from s3t.errors import IntegrityError, itemised
 from s3t.ledger import Acceptance, Ledger, RecordRow, SliceState, Transaction
 from s3t.ledger.damage import contents_of, rebuild_indexes, remove_wrong_records, structure_problems
 from s3t.ledger.filling import record_rows
-from s3t.records.slices import Slices, count_copies, slice_digest, without_records
-from s3t.store import lost_stages
+from s3t.store.artifacts import lost_stages
+from s3t.store.disk import storage_errors
+from s3t.store.slices import Slices, count_copies, slice_digest, without_records
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -15,12 +15,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from s3t.deletion.witness import VARIABLE, state_folder
-from s3t.disk import append_durably, make_folder, remove_folder_durably, storage_errors
 from s3t.errors import FsyncError, InputError
 from s3t.export.folders import File, is_being_written, left_behind, part_folder, remove_unchanged, this_host
 from s3t.ledger import ExportRow, Ledger
 from s3t.ledger.exports import is_of
 from s3t.ledger.schema import row_of, value_of
+from s3t.store.disk import append_durably, make_folder, remove_folder_durably, storage_errors
 from s3t.wording import did_you_mean
 
 

@@ -21,12 +21,12 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from s3t.disk import append_durably, make_folder, storage_errors
 from s3t.errors import StorageError
 from s3t.ledger import Ledger, Transaction
+from s3t.store.disk import append_durably, make_folder, storage_errors
 
 if TYPE_CHECKING:
-    from s3t.records.slices import Slices
+    from s3t.store.slices import Slices
 
 VARIABLE = "S3T_STATE"
 _TOKEN = rb'"(?:[0-9a-f]{2})*"'

@@ -21,11 +21,11 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from s3t.disk import note_failed_fsync
 from s3t.engine.local import EngineReport
 from s3t.errors import FsyncError, WorkerError
 from s3t.events import Event, Progress, StageStart, TrainingStart, WorkEnd, WorkStart
 from s3t.program import exit_on_sigterm
+from s3t.store.disk import note_failed_fsync
 
 LOOK_SECONDS = 0.5
 """Seconds between two checks of a worker that its parent still lives, and of the parent that all is as it should be."""

@@ -14,10 +14,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from s3t.disk import publish_folder, remove_durably, remove_folder_durably, temporary_name
 from s3t.errors import InputError
 from s3t.export.description import DESCRIPTION, README
 from s3t.processes import is_running, this_machine, was_before
+from s3t.store.disk import publish_folder, remove_durably, remove_folder_durably, temporary_name
 
 _BESIDE = (DESCRIPTION, README)
 """Files that are not content: the name does not follow from them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
@@ -9,6 +10,11 @@ from typing import TypeAlias
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
+from s3t.errors import RunFolderError
+from s3t.extras import how_to_install
+from s3t.store.folder import Description, Layout
+
+VARIABLE = "S3T_LEDGER"
 DRIVER = "postgresql+psycopg"
 
 
@@ -29,6 +35,24 @@ class PostgresAddress:
 
 
 Address: TypeAlias = Path | PostgresAddress
+
+
+def address_of(layout: Layout, description: Description) -> Address:
+    """The address of a run's ledger. S3T_LEDGER overrides the database's URL, and may hold a password."""
+    if description.ledger is None:
+        return layout.ledger
+    given = os.environ.get(VARIABLE)
+    try:
+        address = PostgresAddress.of(given or description.ledger, run=description.run)
+        import psycopg  # noqa: F401
+    except ValueError as error:
+        raise RunFolderError(VARIABLE if given else str(layout.root), f"its ledger {error}") from None
+    except ImportError as error:
+        install = how_to_install("postgres")
+        raise RunFolderError(
+            str(layout.root), f"its ledger is in PostgreSQL ({error}); install the driver with: {install}"
+        ) from error
+    return address
 
 
 def kind_of(address: Address) -> str:

@@ -13,7 +13,7 @@ from s3t.ledger import schema
 from s3t.ledger.rows import Rows
 from s3t.ledger.schema import row_of
 from s3t.ledger.state import RecordRow, SliceState
-from s3t.spill import Spill
+from s3t.store.spill import Spill
 
 
 def write_first_rows(rows: Rows, slices: Mapping[Place, SliceState], records: Iterable[RecordRow]) -> None:

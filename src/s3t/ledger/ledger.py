@@ -18,14 +18,6 @@ from sqlalchemy.exc import DBAPIError
 
 from s3t.aftermath import OUTCOME_UNKNOWN
 from s3t.core import Place
-from s3t.disk import (
-    OpenedFolder,
-    identity_of,
-    note_failed_fsync,
-    refuse_after_failed_fsync,
-    storage_errors,
-    sync_folder,
-)
 from s3t.errors import (
     ClosedError,
     ForkedError,
@@ -45,6 +37,14 @@ from s3t.ledger.read_only import UnsteadyError, is_read_only, read_only_error, s
 from s3t.ledger.rows import KEY_DESTROYED, Rows
 from s3t.ledger.state import LiveStages, RecordRow, SliceState, Snapshot
 from s3t.ledger.transaction import Transaction
+from s3t.store.disk import (
+    OpenedFolder,
+    identity_of,
+    note_failed_fsync,
+    refuse_after_failed_fsync,
+    storage_errors,
+    sync_folder,
+)
 
 
 class DataVersion:

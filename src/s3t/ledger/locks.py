@@ -13,8 +13,8 @@ from pathlib import Path
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
-from s3t.disk import OpenedFolder, storage_errors
 from s3t.errors import StorageError
+from s3t.store.disk import OpenedFolder, storage_errors
 
 _LOCK = 0x533355  # first number of PostgreSQL's advisory lock; the second is the schema's
 

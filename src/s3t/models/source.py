@@ -11,9 +11,9 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
-from s3t.disk import is_folder
 from s3t.errors import IntegrityError, RecipeError
 from s3t.extras import extra_with, how_to_install
+from s3t.files import is_folder
 
 PACKAGE_PREFIX = "package:"
 

@@ -40,7 +40,7 @@ from s3t.models.blocks import BlockModel, Model
 from s3t.models.encoders import Encoder, tokens
 from s3t.models.passes import Batch, Sharing, find_sharing, head_owners, tiled
 from s3t.recipe import Recipe, TrainingSettings
-from s3t.store import Artifact, Parent
+from s3t.store.artifacts import Artifact, Parent
 from s3t.tasks.aggregate import Scores
 from s3t.training.numerics import exact_numerics
 

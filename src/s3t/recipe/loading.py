@@ -13,8 +13,8 @@ from typing import Any, get_args
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from s3t.disk import is_folder, open_regular, reading_problem
 from s3t.errors import RecipeError
+from s3t.files import is_folder, open_regular, reading_problem
 from s3t.recipe import parts
 from s3t.recipe.schema import Recipe
 from s3t.wording import closest, problem_lines

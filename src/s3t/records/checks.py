@@ -23,7 +23,7 @@ from s3t.recipe.labels import LabelNames, alike, comparison_key, name_of
 from s3t.records.features import read_features, values_of
 from s3t.records.reading import Problems, Table, columns_in_words, converted
 from s3t.records.requests import CellError, name_in, normal_form
-from s3t.records.rows import Cells, DuplicateFinder, canonical_bytes
+from s3t.store.rows import Cells, DuplicateFinder, canonical_bytes
 from s3t.tasks import Kind
 from s3t.wording import did_you_mean
 

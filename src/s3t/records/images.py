@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
-from s3t.disk import open_regular
 from s3t.errors import DataError
+from s3t.files import open_regular
 from s3t.records.reading import Table
 from s3t.records.requests import CellError
 

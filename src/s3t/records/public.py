@@ -14,12 +14,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet
 
-from s3t.disk import write_durably
 from s3t.errors import DataError, IntegrityError
 from s3t.recipe import Recipe
 from s3t.records.ingest import ingest_labelled
-from s3t.records.rows import canonical_bytes, contents
-from s3t.records.tables import UNREADABLE, table_in
+from s3t.store.disk import write_durably
+from s3t.store.rows import canonical_bytes, contents
+from s3t.store.tables import UNREADABLE, table_in
 
 _OWNERS = {"record", "subject"}
 

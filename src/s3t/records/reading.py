@@ -27,12 +27,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeAlias, cast, get_a
 import pyarrow as pa
 import pyarrow.parquet
 
-from s3t.disk import open_regular, reading_problem
 from s3t.errors import DataError
+from s3t.files import open_regular, reading_problem
 from s3t.json_text import JsonError, read_json
 from s3t.recipe.labels import name_of
 from s3t.records.requests import CellError, is_unicode
-from s3t.records.rows import WINDOW_ROWS, Cells
+from s3t.store.rows import WINDOW_ROWS, Cells
 from s3t.tasks import Kind
 
 if TYPE_CHECKING:

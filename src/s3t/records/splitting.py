@@ -15,9 +15,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from s3t.core import Place, Secret, place_of
-from s3t.records.rows import Cells
-from s3t.records.tables import rows_at
-from s3t.spill import Spill
+from s3t.store.rows import Cells
+from s3t.store.spill import Spill
+from s3t.store.tables import rows_at
 
 _SORTED_BYTES = 16
 """Bytes of a keyed hash that order the records of a slice. Two hashes that share them are not met."""

@@ -16,26 +16,32 @@ from contextlib import suppress
 from pathlib import Path
 
 from s3t.aftermath import NO_RUN_MADE, NOTHING_CHANGED, after_refusal
+from s3t.deletion.unfinished import new_folder, remove_unfinished
 from s3t.deletion.witness import Witness
-from s3t.disk import append_durably, make_folder, remove_folder_durably, storage_errors, sync_folder, write_durably
 from s3t.errors import InputError, StorageError
 from s3t.ledger import Clone
+from s3t.ledger.address import address_of
 from s3t.ledger.locks import hold
-from s3t.records.slices import version_name
 from s3t.run.creation import check_free
 from s3t.run.parts import Parts
-from s3t.store import blobs_of
+from s3t.store.artifacts import blobs_of
+from s3t.store.disk import (
+    append_durably,
+    make_folder,
+    remove_folder_durably,
+    storage_errors,
+    sync_folder,
+    write_durably,
+)
 from s3t.store.folder import (
     Home,
     Layout,
-    ledger_address,
     moved_error,
-    new_folder,
     read_description,
-    remove_unfinished,
     write_description,
     write_home,
 )
+from s3t.store.slices import version_name
 
 
 def clone(parts: Parts, to: Path) -> None:
@@ -79,7 +85,7 @@ def adopt(parts: Parts) -> None:
         if parts.witness.path.exists():  # first: what the run has deleted since is deleted from the copy, too
             make_folder(mine.path.parent)
             append_durably(mine.path, parts.witness.path.read_bytes())
-        address, copied = ledger_address(layout, url=description.ledger, run=description.run), None
+        address, copied = address_of(layout, description), None
         if isinstance(address, Path):  # the copy's own file
             with parts.ledger.writing() as transaction:
                 transaction.forget_run()
@@ -101,7 +107,7 @@ def _fill(parts: Parts, made: Layout, to: Path, note: Clone) -> None:
     """Write a run's folder beside its place, and move it there."""
     description = read_description(parts.layout).model_copy(update={"run": secrets.token_hex(8)})
     write_description(made, description, parts.secret)  # first: what a killed process leaves is taken away by it
-    address = ledger_address(made, url=description.ledger, run=description.run)
+    address = address_of(made, description)
     ledger = parts.ledger.clone(address)
     try:
         with ledger.writing() as transaction:

@@ -15,37 +15,34 @@ import pyarrow as pa
 
 from s3t.aftermath import NO_RUN_MADE, RUN_MADE, after_refusal
 from s3t.core import Order, Place, Secret
-from s3t.disk import is_folder, make_folder, reason_of, storage_errors, sync_folder, too_long
+from s3t.deletion.unfinished import new_folder, remove_unfinished
 from s3t.engine import cores_worth
 from s3t.errors import InputError, RecipeError, RunFolderError
 from s3t.events import Progress, silent
+from s3t.files import is_folder, reason_of, too_long
 from s3t.ledger import Ledger, SliceState
-from s3t.ledger.address import without_password
+from s3t.ledger.address import VARIABLE, address_of, without_password
 from s3t.ledger.filling import WaitingRecords, record_rows
 from s3t.orders import KNOW_NO_PRIOR, orders_of_shards
 from s3t.recipe import Recipe, RepairAsNeeded, recipe_from
 from s3t.records.ingest import ingest_into
 from s3t.records.public import public_digest, public_records, write_public
 from s3t.records.reading import Data
-from s3t.records.rows import WINDOW_ROWS
-from s3t.records.slices import copies_in_order
 from s3t.records.splitting import Split
 from s3t.run.notices import Notices, copies_elsewhere
 from s3t.run.parts import slices_of
-from s3t.spill import Spill
+from s3t.store.disk import make_folder, storage_errors, sync_folder
 from s3t.store.folder import (
-    LEDGER_VARIABLE,
     Description,
     Home,
     Layout,
-    ledger_address,
-    ledger_url,
-    new_folder,
-    remove_unfinished,
     write_home,
     write_layout,
 )
+from s3t.store.rows import WINDOW_ROWS
 from s3t.store.secret import secret_of_new_run
+from s3t.store.slices import copies_in_order
+from s3t.store.spill import Spill
 from s3t.version import __version__
 
 INFERRED_LABELS = (
@@ -75,7 +72,7 @@ def create_run(
         description = Description(
             version=__version__,
             run=secrets.token_hex(8),
-            ledger=_checked_url(ledger_url(checked.recipe)),
+            ledger=_checked_url(checked.recipe.ledger or os.environ.get(VARIABLE) or None),
             labels=checked.labels,
             orders=_orders(checked.recipe, progress or silent),
             base_digest=checked.base_digest,
@@ -99,7 +96,7 @@ def _made(
         part.mkdir(mode=0o700)
         sync_folder(path.parent)  # a ledger in a database is found by this folder alone
         try:
-            address = ledger_address(Layout(part), url=description.ledger, run=description.run)
+            address = address_of(Layout(part), description)
             written = _write(Layout(part), checked, description, records, notices)
             key = checked.secret.key("row")
             ledger = Ledger.create(address, slices=written, records=records, key=key)
@@ -216,7 +213,7 @@ def _checked_url(url: str | None) -> str | None:
     try:
         return None if url is None else without_password(url)
     except ValueError as error:
-        raise InputError(LEDGER_VARIABLE, str(error)) from None
+        raise InputError(VARIABLE, str(error)) from None
 
 
 def _write(

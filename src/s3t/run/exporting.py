@@ -22,7 +22,6 @@ from torch import Tensor
 
 from s3t.aftermath import NOTHING_CHANGED, after_refusal
 from s3t.core import Stage, model_stages
-from s3t.disk import make_folder, remove_folder_durably, storage_errors
 from s3t.errors import InputError, NoLiveShardError, StorageError
 from s3t.events import Progress, WorkStep, telling
 from s3t.export.description import ExportDescription
@@ -48,7 +47,8 @@ from s3t.models.language import LanguageEncoder
 from s3t.models.source import PACKAGE_PREFIX, check_unchanged, model_folder
 from s3t.results.changes import Exported, Exports
 from s3t.run.parts import Parts
-from s3t.store import read_chain
+from s3t.store.artifacts import read_chain
+from s3t.store.disk import make_folder, remove_folder_durably, storage_errors
 from s3t.wording import counted
 
 

@@ -11,7 +11,7 @@ from s3t.errors import RestoredError
 from s3t.ledger import Ledger, Snapshot
 from s3t.recipe import Recipe
 from s3t.run.orders import Orders
-from s3t.store import Artifacts, lost_stages
+from s3t.store.artifacts import Artifacts, lost_stages
 from s3t.store.folder import Description
 
 

@@ -13,8 +13,8 @@ from s3t.errors import IsolationError, TrainingError
 from s3t.events import Progress, silent
 from s3t.ledger import Snapshot
 from s3t.recipe import Recipe
-from s3t.records.slices import Slices
-from s3t.store import Artifacts, Manifest
+from s3t.store.artifacts import Artifacts, Manifest
+from s3t.store.slices import Slices
 
 if TYPE_CHECKING:
     from s3t.records.public import Public

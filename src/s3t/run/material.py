@@ -18,7 +18,7 @@ from s3t.ledger import Snapshot
 from s3t.models.blocks import Model
 from s3t.models.encoders import Encoded, Encoder, augmented, tokens
 from s3t.recipe import Recipe
-from s3t.records.slices import Slices
+from s3t.store.slices import Slices
 from s3t.training.examples import EncodedSlice, Examples, SliceStates, TrunkCache, fill_cache
 from s3t.training.numerics import exact_numerics
 

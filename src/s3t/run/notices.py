@@ -14,7 +14,7 @@ from s3t.errors import DataError, listed
 from s3t.recipe import Recipe
 from s3t.records.public import features_of
 from s3t.records.reading import is_of
-from s3t.records.rows import contents, count_distinct, short_digest
+from s3t.store.rows import contents, count_distinct, short_digest
 from s3t.wording import counted
 
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from s3t.core import Order, Secret
-from s3t.disk import storage_errors
 from s3t.errors import InputError, IntegrityError
 from s3t.events import Progress, silent
 from s3t.ledger.locks import RunLock, hold
@@ -21,6 +20,7 @@ from s3t.orders import orders_of_shards
 from s3t.recipe import Recipe, RepairAsNeeded, RepairPolicy, recipe_from
 from s3t.recipe.parts import MOST_SPARES
 from s3t.recipe.schema import MOST_NUMBERS
+from s3t.store.disk import storage_errors
 from s3t.store.folder import Description, Layout, read_description, write_description
 
 Shards: TypeAlias = tuple[tuple[Order, ...], ...]

@@ -15,32 +15,32 @@ from s3t.core import KeyInputs, Secret
 from s3t.deletion.protocol import Eraser
 from s3t.deletion.withdrawal import ExportMemory, Withdrawer
 from s3t.deletion.witness import Witness
-from s3t.disk import OpenedFolder, storage_errors
 from s3t.errors import FsyncError, IntegrityError, RunFolderError, S3TError, StorageError
 from s3t.ledger import Ledger
+from s3t.ledger.address import address_of
 from s3t.ledger.locks import hold, try_hold
 from s3t.ledger.presence import Presence
 from s3t.ledger.read_only import is_read_only, read_only_error
 from s3t.recipe import Recipe, training_part, unresolved
-from s3t.records.slices import Slices
 from s3t.run.latest import Latest
 from s3t.run.lazy_workshop import LazyWorkshop
 from s3t.run.orders import Orders
 from s3t.run.upkeep import Upkeep
-from s3t.store import Artifacts
+from s3t.store.artifacts import Artifacts
 from s3t.store.blobs import LocalBlobs
+from s3t.store.disk import OpenedFolder, storage_errors
 from s3t.store.folder import (
     Description,
     Home,
     Layout,
     check_files,
-    ledger_address,
     moved_error,
     read_layout,
     write_home,
 )
 from s3t.store.secret import VARIABLE as SECRET_VARIABLE
 from s3t.store.secret import read_secret
+from s3t.store.slices import Slices
 
 if TYPE_CHECKING:
     from s3t.deletion.lookup import Lookup
@@ -177,7 +177,7 @@ class Parts:
         recipe, fields, description = read_layout(layout)
         with storage_errors("opening the run"):
             folder = OpenedFolder.of(layout.root)
-        address = ledger_address(layout, url=description.ledger, run=description.run)
+        address = address_of(layout, description)
         ledger = Ledger.open(address, folder=folder)
         try:
             if ledger.key_was_destroyed:

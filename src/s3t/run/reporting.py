@@ -9,7 +9,6 @@ from typing import Literal
 
 from s3t.bugs import log_failure
 from s3t.core import Inventory, Place, Stage
-from s3t.disk import open_to
 from s3t.errors import PlanningError, S3TError
 from s3t.ledger import ExportRow, Transaction
 from s3t.planning.forecast import Forecast
@@ -19,6 +18,7 @@ from s3t.results.state import Chain, Export, Shard, Status
 from s3t.run.advice import empty_slices, few_steps, outage
 from s3t.run.forecasting import forecast_of, hours_of
 from s3t.run.parts import Parts
+from s3t.store.disk import open_to
 from s3t.store.secret import weak_secret_warning
 from s3t.wording import counted
 

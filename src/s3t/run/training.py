@@ -15,7 +15,6 @@ from hashlib import sha256
 
 from s3t.aftermath import NOTHING_CHANGED, ORDERS_ADDED, REPAIR_CHANGED, STAGES_KEPT, after_refusal
 from s3t.core import Inventory, Stage, by_kind
-from s3t.disk import storage_errors
 from s3t.engine import EngineReport, run_in_pool, run_stages
 from s3t.errors import InputError, StorageError
 from s3t.events import EpochEnd, Event, Progress, StageEnd, StageStart, TrainingStart, WorkStep, telling
@@ -27,7 +26,8 @@ from s3t.run.orders import Policy, Spares
 from s3t.run.parts import Parts
 from s3t.run.placement import WorkerCount, check_workers, placements
 from s3t.run.reporting import inventory_now, outage_of
-from s3t.store import Manifest, lost_stages
+from s3t.store.artifacts import Manifest, lost_stages
+from s3t.store.disk import storage_errors
 from s3t.wording import counted
 
 

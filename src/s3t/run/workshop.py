@@ -41,9 +41,9 @@ from s3t.prediction.generation import (
 from s3t.prediction.prototypes import prototype_logits, slice_prototypes
 from s3t.recipe import Recipe
 from s3t.records.public import Public
-from s3t.records.slices import Slices
 from s3t.run.material import Material
-from s3t.store import Artifact, Artifacts, Manifest, Parent, read_chain
+from s3t.store.artifacts import Artifact, Artifacts, Manifest, Parent, read_chain
+from s3t.store.slices import Slices
 from s3t.tasks.aggregate import Scores
 from s3t.training.numerics import environment, exact_numerics, resolve_device, slow_precision
 from s3t.training.stage import train_stage

@@ -9,8 +9,8 @@ from contextlib import nullcontext, suppress
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, Protocol
 
-from s3t.disk import OpenedFolder, remove_durably, sync_folder, write_bytes_durably
 from s3t.errors import IntegrityError, MovedError
+from s3t.store.disk import OpenedFolder, remove_durably, sync_folder, write_bytes_durably
 
 
 class Blobs(Protocol):

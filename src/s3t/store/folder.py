@@ -1,4 +1,4 @@
-"""One run on a disk: paths, the two small files that describe it, its home, its ledger's address, and leftovers.
+"""One run on a disk: paths, the two small files that describe it, and its home.
 
 A copy of a run has its id, and with it the run's memory of deletions, or its database. A deletion in a copy would take
 the run itself out of service. So before anything is changed the folder is compared with the note `home`, which has the
@@ -10,11 +10,8 @@ Nobody can tell these apart: the user says which.
 
 from __future__ import annotations
 
-import glob
 import json
 import os
-import time
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,23 +19,17 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from s3t.core import Order, Secret
-from s3t.disk import reason_of, remove_folder_durably, temporary_name, write_bytes_durably
 from s3t.errors import IntegrityError, MovedError, RecipeError, RunFolderError, S3TError
-from s3t.extras import how_to_install
-from s3t.ledger import Address, Ledger, PostgresAddress
-from s3t.processes import is_running, this_machine, was_before
+from s3t.files import reason_of
 from s3t.recipe import Recipe, RepairPolicy, recipe_from
 from s3t.recipe.loading import read_yaml, to_yaml
+from s3t.store.disk import write_bytes_durably
 from s3t.store.secret import write_secret
 
 RUN_FORMAT = 1
 """Format of the folder. Others are not opened."""
-LEDGER_VARIABLE = "S3T_LEDGER"
 MOVED = "--moved (in Python: Run.open(..., moved=True))"
 _RESTORE = "restore it from a backup of the run"
-_INIT = ".init-"
-_FORGOTTEN_SECONDS = 86_400.0
-"""Time without a write after which another machine's unfinished folder counts as abandoned, in seconds."""
 
 
 class Layout:
@@ -273,72 +264,3 @@ def _is_there(noted: Home, *, run: str, here: Home) -> bool:
         return not Home.of(folder).is_folder_of(here) and read_description(Layout(folder)).run == run
     except (OSError, S3TError):
         return False
-
-
-def ledger_url(recipe: Recipe) -> str | None:
-    """The database that a new run's ledger shall be in: the recipe's, else the environment's; None for SQLite."""
-    return recipe.ledger or os.environ.get(LEDGER_VARIABLE) or None
-
-
-def ledger_address(layout: Layout, *, url: str | None, run: str) -> Address:
-    """The address of a run's ledger by its database's URL, None for SQLite in the folder. S3T_LEDGER overrides it, and
-    may hold a password.
-    """
-    if url is None:
-        return layout.ledger
-    given = os.environ.get(LEDGER_VARIABLE)
-    try:
-        address = PostgresAddress.of(given or url, run=run)
-        import psycopg  # noqa: F401
-    except ValueError as error:
-        raise RunFolderError(LEDGER_VARIABLE if given else str(layout.root), f"its ledger {error}") from None
-    except ImportError as error:
-        raise RunFolderError(
-            str(layout.root),
-            f"its ledger is in PostgreSQL ({error}); install the driver with: {how_to_install('postgres')}",
-        ) from error
-    return address
-
-
-def new_folder(run: Path) -> Path:
-    """Path of a folder beside a run's place in which `init` or `clone` makes it, before it gets its name."""
-    return run.with_name(f".{run.name}{_INIT}{temporary_name(os.getpid())}")
-
-
-def remove_unfinished(run: Path) -> None:
-    """Remove the folders, with all records in them, that killed inits and clones left beside a run's place."""
-    for left in run.parent.glob(f"{glob.escape(f'.{run.name}{_INIT}')}*"):
-        remove_left(left)
-
-
-def remove_left(folder: Path) -> bool:
-    """Remove an unfinished folder, and perhaps its ledger; False if its maker may still be running."""
-    if folder.exists():
-        if _is_at_work(folder):
-            return False
-        _remove(folder)
-    return True
-
-
-def _is_at_work(left: Path) -> bool:
-    """True if the process that made an unfinished folder may still be running."""
-    machine, _, rest = left.name.rpartition(_INIT)[2].partition("-")
-    process = rest.partition("-")[0]
-    try:
-        changed = left.stat().st_mtime
-    except FileNotFoundError:  # removed meanwhile, or renamed: it has become a run
-        return True
-    if machine == this_machine() and process.isdecimal():
-        return is_running(int(process), seen_at=changed)
-    return not was_before(machine) and changed > time.time() - _FORGOTTEN_SECONDS
-
-
-def _remove(left: Path) -> None:
-    """Remove a folder, and perhaps a ledger in a database.
-
-    If the database does not answer, the ledger stays: it holds keyed hashes, whose key goes with the folder.
-    """
-    with suppress(S3TError):  # there is no ledger before there is a description
-        description = read_description(Layout(left))
-        Ledger.drop_at(ledger_address(Layout(left), url=description.ledger, run=description.run))
-    remove_folder_durably(left)  # another process may remove it, too

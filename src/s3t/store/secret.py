@@ -11,9 +11,9 @@ import os
 from pathlib import Path
 
 from s3t.core import Secret
-from s3t.disk import overwrite_durably, remove_durably, storage_errors, write_bytes_durably
 from s3t.errors import InputError, IntegrityError, RecipeError
 from s3t.recipe import Recipe
+from s3t.store.disk import overwrite_durably, remove_durably, storage_errors, write_bytes_durably
 
 VARIABLE = "S3T_SECRET"
 

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 from s3t.core import Place
-from s3t.disk import storage_errors
 from s3t.errors import StorageError
 from s3t.events import Progress, WorkStep
 from s3t.models.encoders import Encoded, Encoder
 from s3t.models.passes import Batch, Passes, pack_states, padded_states, token_counts
+from s3t.store.disk import storage_errors
 
 
 def epoch_batches(count: int, *, batch_size: int, seed: int) -> list[list[int]]:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from s3t.core import Place, Secret
 from s3t.errors import IntegrityError
-from s3t.records.rows import Cells, canonical_bytes, contents
+from s3t.store.rows import Cells, canonical_bytes, contents
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,7 +52,7 @@ class Slices:
 
     def put(self, place: Place, rows: pa.Table) -> str:
         """Store a version, durably; its digest. One that is there already, whole, stays; a damaged one is replaced."""
-        from s3t.records.tables import parquet
+        from s3t.store.tables import parquet
 
         digest = slice_digest(rows, self.secret)
         name, content = version_name(place, digest), parquet(rows)
@@ -76,7 +76,7 @@ class Slices:
 
     def count_rows(self, place: Place, digest: str) -> int | None:
         """Number of rows of a version, from its footer alone; None if it is missing or unreadable."""
-        from s3t.records.tables import UNREADABLE, row_count_in
+        from s3t.store.tables import UNREADABLE, row_count_in
 
         try:
             with self.blobs.open(version_name(place, digest)) as file:
@@ -100,7 +100,7 @@ class Slices:
         return f"{self.run}/slices/{version_name(place, digest)}"
 
     def _table(self, place: Place, digest: str, columns: list[str] | None = None) -> pa.Table:
-        from s3t.records.tables import UNREADABLE, table_in
+        from s3t.store.tables import UNREADABLE, table_in
 
         what, reconcile = f"the file of slice {place.slice} of shard {place.shard}", f"run `s3t reconcile {self.run}`"
         try:
@@ -134,7 +134,7 @@ def slice_digest(rows: pa.Table, secret: Secret) -> str:
 
 def without_records(rows: pa.Table, tokens: Collection[bytes], secret: Secret) -> pa.Table:
     """The rows whose id's ledger token is not among `tokens`, in the same order."""
-    from s3t.records.tables import rows_without
+    from s3t.store.tables import rows_without
 
     ids = rows["record"].to_pylist()
     removed = [row for row, record in enumerate(ids) if secret.token("ledger", "record", record) in tokens]

@@ -1,0 +1,58 @@
+"""Unfinished folders: `init` and `clone` make a run in one, and a killed one leaves it, with all records in it."""
+
+from __future__ import annotations
+
+import glob
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from s3t.errors import S3TError
+from s3t.ledger import Ledger
+from s3t.ledger.address import address_of
+from s3t.processes import is_running, this_machine, was_before
+from s3t.store.disk import remove_folder_durably, temporary_name
+from s3t.store.folder import Layout, read_description
+
+_INIT = ".init-"
+_FORGOTTEN_SECONDS = 86_400.0
+"""Time without a write after which another machine's unfinished folder counts as abandoned, in seconds."""
+
+
+def new_folder(run: Path) -> Path:
+    """Path of a folder beside a run's place in which `init` or `clone` makes it, before it gets its name."""
+    return run.with_name(f".{run.name}{_INIT}{temporary_name(os.getpid())}")
+
+
+def remove_unfinished(run: Path) -> None:
+    """Remove the folders, with all records in them, that killed inits and clones left beside a run's place."""
+    for left in run.parent.glob(f"{glob.escape(f'.{run.name}{_INIT}')}*"):
+        remove_left(left)
+
+
+def remove_left(folder: Path) -> bool:
+    """Remove an unfinished folder, and perhaps its ledger in a database; False if its maker may still be running.
+
+    If the database does not answer, the ledger stays: it holds keyed hashes, whose key goes with the folder.
+    """
+    if folder.exists():
+        if _is_at_work(folder):
+            return False
+        with suppress(S3TError):  # there is no ledger before there is a description
+            Ledger.drop_at(address_of(Layout(folder), read_description(Layout(folder))))
+        remove_folder_durably(folder)  # another process may remove it, too
+    return True
+
+
+def _is_at_work(left: Path) -> bool:
+    """True if the process that made an unfinished folder may still be running."""
+    machine, _, rest = left.name.rpartition(_INIT)[2].partition("-")
+    process = rest.partition("-")[0]
+    try:
+        changed = left.stat().st_mtime
+    except FileNotFoundError:  # removed meanwhile, or renamed: it has become a run
+        return True
+    if machine == this_machine() and process.isdecimal():
+        return is_running(int(process), seen_at=changed)
+    return not was_before(machine) and changed > time.time() - _FORGOTTEN_SECONDS
