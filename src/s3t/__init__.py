@@ -57,7 +57,6 @@ if TYPE_CHECKING:  # "as": names that are exported
         WorkStart as WorkStart,
         WorkStep as WorkStep,
     )
-    from s3t.planning.forecast import Forecast as Forecast
     from s3t.progress import ProgressBar as ProgressBar
     from s3t.recipe import Recipe as Recipe, load_recipe as load_recipe
     from s3t.records.ingest import record_ids as record_ids
@@ -69,7 +68,7 @@ if TYPE_CHECKING:  # "as": names that are exported
         Training as Training,
     )
     from s3t.results.log import Location as Location, LogEntry as LogEntry
-    from s3t.results.state import Status as Status
+    from s3t.results.state import Forecast as Forecast, Status as Status
     from s3t.run import Run as Run
     from s3t.run.answers import Evaluation as Evaluation, Predictions as Predictions
     from s3t.run.likelihoods import Likelihoods as Likelihoods
@@ -85,13 +84,12 @@ _PLACES = {
         S3TError ServerError SettingError StorageError TrainingError UnknownNamesError WorkerError
     """,
     "s3t.events": "EpochEnd Event StageEnd StageStart TrainingStart WorkEnd WorkNote WorkStart WorkStep",
-    "s3t.planning.forecast": "Forecast",
     "s3t.progress": "ProgressBar",
     "s3t.recipe": "Recipe load_recipe",
     "s3t.records.ingest": "record_ids",
     "s3t.results.changes": "Audit Deletion Exports Reconciliation Training",
     "s3t.results.log": "Location LogEntry",
-    "s3t.results.state": "Status",
+    "s3t.results.state": "Forecast Status",
     "s3t.run": "Run",
     "s3t.run.answers": "Evaluation Predictions",
     "s3t.run.likelihoods": "Likelihoods",

@@ -15,11 +15,10 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from s3t.errors import InputError, ServerError
-from s3t.planning.forecast import Forecast
 from s3t.records.requests import requested_names
 from s3t.results.changes import Deletion
 from s3t.results.log import Location, LogEntry
-from s3t.results.state import Status
+from s3t.results.state import Forecast, Status
 
 _AGAIN = (429, 502, 503, 504)
 """Statuses after which the same request may succeed in a moment."""

@@ -16,8 +16,7 @@ from s3t.run.reporting import forecast_now
 if TYPE_CHECKING:
     from s3t.core import Inventory
     from s3t.ledger import Transaction
-    from s3t.planning.forecast import Forecast
-    from s3t.results.state import Status
+    from s3t.results.state import Forecast, Status
     from s3t.run import Run
 
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)

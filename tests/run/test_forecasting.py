@@ -13,7 +13,8 @@ from s3t.core import FixedOrders, Inventory, Place, Stage, StageCosts, stages_of
 from s3t.orders import Setting, cyclic
 from s3t.planning.forecast import forecast
 from s3t.recipe import recipe_from
-from s3t.run.forecasting import forecast_of, hours_of
+from s3t.run.forecasting import forecast_of
+from s3t.run.reporting import hours_of
 
 ORDERS = (cyclic(Setting(slices=3, budget=3)),) * 2
 

@@ -7,9 +7,8 @@ import pytest
 from s3t.core import FixedOrders, Inventory, Place, Stage, stages_of
 from s3t.ledger import DepthChange
 from s3t.orders import Setting, cyclic
-from s3t.planning.forecast import Forecast
 from s3t.results.log import LogEntry
-from s3t.results.state import Chain, Shard
+from s3t.results.state import Chain, Forecast, Shard
 from s3t.run.reporting import shards_of
 from s3t_server.page.board import repaired_inventory
 from s3t_server.page.pictures import MOST_CHAINS, WORDS, cells_of, chains_picture, depths_picture

@@ -13,10 +13,9 @@ from s3t.wording import counted, duration, numbers
 
 if TYPE_CHECKING:
     from s3t.core import Place
-    from s3t.planning.forecast import Forecast
     from s3t.results.changes import Deletion, Training
     from s3t.results.log import LogEntry
-    from s3t.results.state import Chain, Export, Shard, Status
+    from s3t.results.state import Chain, Export, Forecast, Shard, Status
 
 MOST_SHARDS = 20
 """Shards that are drawn, where each of their chains takes a line; of others the number is told."""

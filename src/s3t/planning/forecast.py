@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Annotated, Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, Field, PlainSerializer
+from pydantic import BaseModel, Field
 
 from s3t.core import Order
 from s3t.planning.simulation import Floats, chunk, fall_times, retention
-
-Number: TypeAlias = Annotated[float, PlainSerializer(lambda value: float(f"{value:.4g}"), when_used="json")]
-"""Simulated to no more digits."""
-Spread: TypeAlias = tuple[Number, Number]
-"""Numbers of deletions between which eight histories of ten lie."""
+from s3t.results.state import Forecast, Spread
 
 _TRIALS, _LEAST_TRIALS, _STEPS = 20_000, 500, 20_000_000
 """Most and fewest simulated histories; slices of prefixes that all histories together go through."""
@@ -25,28 +21,6 @@ AFTER = (1, 2, 4, 8, 16)
 _GAIN_TRIALS = 20_000
 _NO_GAIN = 1e-6
 """Slices; less is rounding."""
-
-
-class Forecast(BaseModel, frozen=True):
-    """Expected numbers of deletions of single records from now on, without repair, simulated. None: it never comes to
-    that, or no shard is alive."""
-
-    next_shard_dies: Number | None
-    """Expected deletions until one more shard has no live prefix."""
-    all_shards_die: Number | None
-    """Expected deletions until no shard can answer."""
-    depth_falls_below: Mapping[int, Number | None]
-    """Expected deletions until the first live shard has fewer than k slices, for k from 2 to their least depth now."""
-    living_shards: int
-    """Shards that have a live prefix now."""
-    next_shard_dies_between: Spread | None = None
-    """10th and 90th percentile of `next_shard_dies` over the histories; None where that is None. Others alike."""
-    all_shards_die_between: Spread | None = None
-    depth_falls_below_between: Mapping[int, Spread | None] = {}
-
-    def to_json(self) -> dict[str, Any]:
-        """The forecast in the document of `s3t status --json`."""
-        return self.model_dump(mode="json")
 
 
 def forecast(live: Sequence[Sequence[Order]], weights: Floats, records: NDArray[np.int64]) -> Forecast:

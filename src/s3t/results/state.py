@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import PlainSerializer
 
 from s3t.core import Order
-from s3t.planning.forecast import Forecast
 from s3t.results.base import OfStage, Result, Time
 from s3t.results.log import LogEntry
 from s3t.wording import counted
+
+Number: TypeAlias = Annotated[float, PlainSerializer(lambda value: float(f"{value:.4g}"), when_used="json")]
+"""Simulated to no more digits."""
+Spread: TypeAlias = tuple[Number, Number]
+"""Numbers of deletions between which eight histories of ten lie."""
 
 
 class Chain(Result):
@@ -52,6 +59,24 @@ class Export(OfStage):
     """Null while it is written."""
     to_withdraw: bool
     """It holds a deleted record: the deletion is not erased before it is withdrawn (`Run.withdraw`)."""
+
+
+class Forecast(Result):
+    """Expected numbers of deletions of single records from now on, without repair, simulated. None: it never comes to
+    that, or no shard is alive."""
+
+    next_shard_dies: Number | None
+    """Expected deletions until one more shard has no live prefix."""
+    all_shards_die: Number | None
+    """Expected deletions until no shard can answer."""
+    depth_falls_below: Mapping[int, Number | None]
+    """Expected deletions until the first live shard has fewer than k slices, for k from 2 to their least depth now."""
+    living_shards: int
+    """Shards that have a live prefix now."""
+    next_shard_dies_between: Spread | None = None
+    """10th and 90th percentile of `next_shard_dies` over the histories; None where that is None. Others alike."""
+    all_shards_die_between: Spread | None = None
+    depth_falls_below_between: Mapping[int, Spread | None] = {}
 
 
 class Status(Result):

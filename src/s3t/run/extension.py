@@ -12,9 +12,9 @@ from s3t.errors import InputError
 from s3t.events import Progress
 from s3t.planning.forecast import Gain, gain
 from s3t.recipe import RepairAsNeeded, RepairPolicy
-from s3t.run.forecasting import hours_of
 from s3t.run.orders import Policy, Spares
 from s3t.run.parts import Parts
+from s3t.run.reporting import hours_of
 from s3t.wording import counted
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from statistics import median
-
 import numpy as np
 from numpy.typing import NDArray
 
-from s3t.core import Inventory, Order, Place, Stage, StageCosts, by_kind
-from s3t.planning.forecast import Forecast, forecast
+from s3t.core import Inventory, Order, Place
+from s3t.planning.forecast import forecast
 from s3t.recipe import Recipe
+from s3t.results.state import Forecast
 
 _NEVER = 1e-15
 """Share of the likeliest slice's probability below which a slice is taken as never hit."""
@@ -29,27 +27,6 @@ def forecast_of(inventory: Inventory, recipe: Recipe) -> Forecast:
     weights[weights < _NEVER * weights.max()] = 0.0
     live = [[_answering(inventory, shard, order) for order in inventory.orders[shard]] for shard in range(shards)]
     return forecast(live if weights.any() else [], weights, records)
-
-
-def hours_of(stages: Iterable[Stage], durations: Mapping[Stage, float], *, costs: StageCosts) -> float | None:
-    """Hours in which one process trains some stages, by the times of the run's live ones; None if none is measured.
-
-    `durations` are the seconds that the training of each live stage took. `costs` of stages by depth, L of them, stand
-    in for depths without times.
-    """
-    (models, prototypes), (timed, classes) = by_kind(list(stages)), by_kind(list(durations))
-    measured = costs.measured(
-        {
-            depth: [durations[stage] for stage in timed if len(stage.prefix) == depth and durations[stage] > 0]
-            for depth in range(1, costs.slices + 1)
-        }
-    )
-    if (models and measured is None) or (prototypes and not classes):
-        return None
-    seconds = 0.0 if measured is None else measured.of(stage.prefix for stage in models)
-    if prototypes:
-        seconds += len(prototypes) * median(durations[stage] for stage in classes)
-    return seconds / 3600
 
 
 def _weights(records: NDArray[np.int64], recipe: Recipe) -> NDArray[np.float64]:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from statistics import median
 from typing import Literal
 
 from s3t.bugs import log_failure
-from s3t.core import Inventory, Place, Stage
+from s3t.core import Inventory, Place, Stage, StageCosts, by_kind
 from s3t.errors import PlanningError, S3TError
 from s3t.ledger import ExportRow, Transaction
-from s3t.planning.forecast import Forecast
 from s3t.recipe import Recipe
 from s3t.results.log import LogEntry
-from s3t.results.state import Chain, Export, Shard, Status
+from s3t.results.state import Chain, Export, Forecast, Shard, Status
 from s3t.run.advice import empty_slices, few_steps, outage
-from s3t.run.forecasting import forecast_of, hours_of
 from s3t.run.parts import Parts
 from s3t.store.disk import open_to
 from s3t.store.secret import weak_secret_warning
@@ -171,8 +170,31 @@ def missing_hours(
     return hours_of(missing, live, costs=parts.recipe.stage_costs)
 
 
+def hours_of(stages: Iterable[Stage], durations: Mapping[Stage, float], *, costs: StageCosts) -> float | None:
+    """Hours in which one process trains some stages, by the times of the run's live ones; None if none is measured.
+
+    `durations` are the seconds that the training of each live stage took. `costs` of stages by depth, L of them, stand
+    in for depths without times.
+    """
+    (models, prototypes), (timed, classes) = by_kind(list(stages)), by_kind(list(durations))
+    measured = costs.measured(
+        {
+            depth: [durations[stage] for stage in timed if len(stage.prefix) == depth and durations[stage] > 0]
+            for depth in range(1, costs.slices + 1)
+        }
+    )
+    if (models and measured is None) or (prototypes and not classes):
+        return None
+    seconds = 0.0 if measured is None else measured.of(stage.prefix for stage in models)
+    if prototypes:
+        seconds += len(prototypes) * median(durations[stage] for stage in classes)
+    return seconds / 3600
+
+
 def forecast_now(inventory: Inventory, recipe: Recipe) -> Forecast | None:
     """The forecast of an inventory; None if it cannot be computed, since the rest of a status is still wanted then."""
+    from s3t.run.forecasting import forecast_of  # here: a deletion reports without it
+
     try:
         return forecast_of(inventory, recipe)
     except (ArithmeticError, MemoryError, ValueError, PlanningError) as error:

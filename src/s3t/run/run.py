@@ -18,7 +18,6 @@ from s3t.run.parts import Parts
 if TYPE_CHECKING:
     from s3t.core import Inventory
     from s3t.export.engines import Engine
-    from s3t.planning.forecast import Forecast
     from s3t.prediction.answers import Prefixes
     from s3t.prediction.generation import Sampling
     from s3t.recipe import Recipe
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from s3t.records.reading import Data
     from s3t.results.changes import Audit, Deletion, Exports, Reconciliation, Training
     from s3t.results.log import Location, LogEntry
-    from s3t.results.state import Status
+    from s3t.results.state import Forecast, Status
     from s3t.run.answers import Evaluation, Predictions
     from s3t.run.approvals import Approvals
     from s3t.run.extension import Extension, RepairExtension

@@ -15,9 +15,8 @@ from s3t.run.reporting import forecast_now
 if TYPE_CHECKING:
     from s3t.core import Inventory, Stage
     from s3t.ledger import DepthChange, Held, Repair
-    from s3t.planning.forecast import Forecast
     from s3t.results.changes import Deletion
-    from s3t.results.state import Status
+    from s3t.results.state import Forecast, Status
     from s3t.run import Run
 
 ANY_SCOPE = ("delete", "operate", "audit")

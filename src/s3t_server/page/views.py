@@ -6,9 +6,8 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from s3t.ledger import DepthChange
-from s3t.planning.forecast import Forecast, Spread
 from s3t.results.log import Location, LogEntry
-from s3t.results.state import Shard, Status
+from s3t.results.state import Forecast, Shard, Spread, Status
 from s3t.wording import counted, duration
 from s3t_server.page.pictures import depths_picture
 
