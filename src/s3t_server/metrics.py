@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest, multiprocess
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from s3t.ledger import Repair
 from s3t.run.reporting import forecast_now
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ def _of_status(status: Status) -> dict[str, float | None]:
 
 
 def _of_ledger(transaction: Transaction) -> dict[str, float | None]:
-    silences, repairs = transaction.sessions.silences(), transaction.repairs.all()
+    silences, repairs = transaction.sessions.silences(), transaction.rows.all(Repair)
     running = [repair for repair in repairs if repair.state == "running"]
     ended = [repair for repair in repairs if repair.ended_at is not None]
     last = max(ended, key=lambda repair: repair.ended_at or 0.0, default=None)

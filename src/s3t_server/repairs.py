@@ -55,11 +55,11 @@ class Repairs:
     def all(self) -> tuple[Repair, ...]:
         """The repairs that the ledger remembers, the newest first."""
         with self._parts.ledger.reading() as transaction:
-            return tuple(transaction.repairs.all())
+            return tuple(transaction.rows.all(Repair))
 
     def find(self, id: str) -> Repair | None:
         with self._parts.ledger.reading() as transaction:
-            return transaction.repairs.find(id)
+            return transaction.rows.find(Repair, id=id)
 
     def begin(self, *, asked_by: str, hours: float | None = None) -> Repair | None:
         """Begin a repair; None if one runs. It takes the place of an interrupted one. No stage begins after `hours`."""
@@ -257,7 +257,7 @@ def asked_nice() -> int:
 def _repair(run: Run, ledger: Ledger, id: str) -> None:
     with ledger.writing() as transaction:
         ours = transaction.repairs.hand_over(id, process=os.getpid(), server=os.getppid())
-        repair = transaction.repairs.find(id)
+        repair = transaction.rows.find(Repair, id=id)
     if not ours or repair is None:
         return
     heartbeat, error = Heartbeat(ledger, id), None

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from s3t.errors import InputError
-from s3t.ledger import Ledger, Token
+from s3t.ledger import Ledger, Token, schema
 from s3t.run import Run
 from s3t.wording import did_you_mean
 
@@ -54,32 +54,43 @@ class Access:
         secret = PREFIX + secrets.token_urlsafe(32)
         ordered = tuple(scope for scope in SCOPES if scope in scopes)
         with self.ledger.writing() as transaction:
-            if transaction.tokens.named(name) is not None:
+            if transaction.rows.find(Token, name=name) is not None:
                 raise InputError("the token", f"name {name!r} is taken, perhaps by a revoked one; choose another")
-            seconds = None if days is None else days * 86_400
-            made = transaction.tokens.add(
-                name, digest_of(secret), scopes=ordered, per_minute=per_minute, seconds=seconds
+            time = transaction.rows.now()
+            made = Token(
+                name=name,
+                digest=digest_of(secret),
+                scopes=ordered,
+                per_minute=per_minute,
+                created_at=time,
+                expires_at=None if days is None else time + days * 86_400,
+                revoked_at=None,
             )
+            transaction.rows.add(made)
         return made, secret
 
     def revoke(self, name: str) -> Token:
         """Accept a token no more. Servers ask at every request, so it holds at once."""
         with self.ledger.writing() as transaction:
-            revoked = transaction.tokens.revoke(name)
+            time = transaction.rows.now()
+            transaction.rows.amend(
+                schema.tokens, name=name, revoked_at=None, to={"revoked_at": time}
+            )  # the first counts
+            revoked = transaction.rows.find(Token, name=name)
             if revoked is None:
-                names = [token.name for token in transaction.tokens.all()]
+                names = [token.name for token in transaction.rows.all(Token)]
                 raise InputError("the token", f"there is none of the name {name!r}{did_you_mean(name, names)}")
         return revoked
 
     def all(self) -> tuple[Token, ...]:
         """Every token, the oldest first."""
         with self.ledger.reading() as transaction:
-            return tuple(transaction.tokens.all())
+            return tuple(transaction.rows.all(Token))
 
     def find(self, secret: str) -> Token | None:
         """The token of a secret, whether or not it is still accepted; None if there never was one."""
         with self.ledger.reading() as transaction:
-            return transaction.tokens.find(digest_of(secret))
+            return transaction.rows.find(Token, digest=digest_of(secret))
 
 
 def digest_of(secret: str) -> bytes:

@@ -96,7 +96,7 @@ def test_a_manifest_that_names_other_slices_is_found(trained):
 def test_a_ledger_that_names_another_key_is_found(trained):
     with roles(trained).ledger.writing() as transaction:
         rows = transaction.rows
-        rows.change(schema.stages, [(row, {"key": "0" * 64}) for row in rows.read(schema.stages)])
+        rows.amend(schema.stages, to={"key": "0" * 64})
         transaction.rows.note_change()
     assert "its key is not the one" in problems(trained)
 

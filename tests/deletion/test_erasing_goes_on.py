@@ -17,7 +17,7 @@ from s3t.deletion import protocol
 from s3t.export.folders import files_in, folder_name, this_host
 from s3t.ledger import Clone, ExportRow, Ledger, Transaction
 from s3t.ledger.exports import ExportRows
-from s3t.ledger.history import History
+from s3t.ledger.rows import Rows
 from s3t.store.artifacts import Artifacts, blobs_of
 from s3t.store.disk import temporary_name
 from s3t.store.slices import Slices, version_name
@@ -84,7 +84,7 @@ def leave_clones(run):
     with roles(run).ledger.writing() as transaction:
         for name in CLONES:
             path = write(run.path.parent / "clones" / name / "records").parent
-            transaction.history.note_clone(Clone(path=path, host=platform.node()))
+            transaction.rows.add(Clone(path=path, host=platform.node()))
 
 
 def exported(run, output, stage):
@@ -160,7 +160,7 @@ def truthful(run, monkeypatch):
     monkeypatch.setattr(Transaction, "supersede", moving)
     noting(Transaction, "note_removed", removed)
     noting(Transaction, "note_walked", walked)
-    noting(History, "forget_clones", lambda _self, clones: [clone.path for clone in clones])
+    noting(Rows, "discard", lambda _self, clones: [clone.path for clone in clones])
     noting(ExportRows, "withdraw", withdrawn)
 
 
@@ -236,6 +236,6 @@ def test_an_operator_that_says_that_clones_are_gone_is_not_believed_of_those_on_
             run.delete(records=[record])
     roles(run).eraser.forget_clones()
     with closing(roles(run).ledger.again()) as ledger, ledger.reading() as transaction:
-        assert {clone.path.name for clone in transaction.history.clones()} == set(CLONES)
+        assert {clone.path.name for clone in transaction.rows.all(Clone)} == set(CLONES)
     run.erase(clones_are_gone=True)
     assert_nothing_is_left(run, record)

@@ -3,7 +3,7 @@
 from contextlib import suppress
 
 from s3t.core import Stage
-from s3t.ledger import Acceptance
+from s3t.ledger import Acceptance, DepthChange
 from testing.trained import commit
 from tests.ledger.world import PLACES, ROWS, STAGES, accept, make_ledger, seen_by, states, taking
 
@@ -12,7 +12,7 @@ SLICES = states(ROWS.values())
 
 def changes(ledger):
     with ledger.reading() as transaction:
-        return [(each.shard, each.depth_before, each.depth) for each in transaction.history.depths()]
+        return [(each.shard, each.depth_before, each.depth) for each in transaction.rows.all(DepthChange)]
 
 
 def train(ledger, stage, key):
@@ -32,7 +32,7 @@ def test_training_and_deletion_are_noted_where_they_change_a_depth(ledger):
     accept(ledger, taking(2))  # the same slice again
     assert changes(ledger) == [*TRAINED, (0, 2, 1)]
     with ledger.reading() as transaction:
-        times = [each.changed_at for each in transaction.history.depths()]
+        times = [each.changed_at for each in transaction.rows.all(DepthChange)]
     assert times == sorted(times)
 
 
@@ -64,7 +64,6 @@ def test_what_is_rolled_back_leaves_no_note(ledger):
 
 def test_only_the_newest_changes_are_kept(tmp_path, monkeypatch):
     monkeypatch.setattr("s3t.ledger.history.MOST_DEPTHS", 4)
-    monkeypatch.setattr("s3t.ledger.history._SPARE", 2)
     ledger = make_ledger(tmp_path / "ledger.sqlite")
     stage = Stage(1, (0,))
     for number in range(12):

@@ -150,7 +150,7 @@ def test_a_deletion_that_comes_while_a_slice_is_rewritten_stays_listed(ledger):
 def test_a_version_is_condemned_until_it_is_current_and_then_the_one_before_is(ledger, other):
     accept(ledger, taking(3))
     with ledger.writing() as transaction:
-        transaction.condemn(versions=[(PLACES[1], NEW)])
+        transaction.rows.condemn(versions=[(PLACES[1], NEW)])
     assert other.snapshot().slices[PLACES[1]].digest == OLD
     assert to_erase(other).versions == {(PLACES[1], NEW)}
     with ledger.writing() as transaction:
@@ -161,8 +161,8 @@ def test_a_version_is_condemned_until_it_is_current_and_then_the_one_before_is(l
 
 def test_a_current_version_is_never_to_erase(ledger):
     with ledger.writing() as transaction:
-        transaction.condemn(versions=[(PLACES[0], OLD), (PLACES[0], NEW)])
-        transaction.condemn(versions=[(PLACES[1], OLD)])
+        transaction.rows.condemn(versions=[(PLACES[0], OLD), (PLACES[0], NEW)])
+        transaction.rows.condemn(versions=[(PLACES[1], OLD)])
     assert to_erase(ledger).versions == {(PLACES[0], NEW)}
 
 
@@ -326,5 +326,5 @@ def test_what_was_announced_and_not_committed_is_erased_before_anything_counts_a
 
 def test_no_artifact_is_put_under_a_key_that_is_being_erased(ledger):
     with ledger.writing() as transaction:
-        transaction.condemn(artifacts=[(CHILD.shard, "new")])
+        transaction.rows.condemn(artifacts=[(CHILD.shard, "new")])
     assert not committed(ledger, CHILD, ledger.snapshot().seen(CHILD))

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from s3t.core import Stage
+from s3t.ledger import ExportRow
 from tests.ledger.world import NEW, PLACES, accept, an_export, erase, settle, taking
 
 OTHER = Stage(1, (0,))
@@ -70,7 +71,7 @@ def test_one_that_is_withdrawn_is_hit_no_more_and_stays_in_the_list(ledger):
     with ledger.reading() as transaction:
         assert transaction.exports.tainted() == {}
         assert transaction.exports.standing() == []
-        assert [export.mark for export in transaction.exports.all()] == ["m1"]
+        assert [export.mark for export in transaction.rows.all(ExportRow)] == ["m1"]
 
 
 def test_exports_that_a_ledger_lacked_are_compared_with_its_slices(ledger):

@@ -48,7 +48,7 @@ def test_a_new_ledger_holds_what_it_was_given(ledger):
         (first,) = transaction.history.log()
         assert (first.generation, first.records, first.state) == (0, 0, "erased")
         assert transaction.records_in(PLACES[2]) == [ROWS[5], ROWS[6]]
-        assert transaction.history.clones() == []
+        assert transaction.rows.all(Clone) == []
 
 
 def test_it_is_found_again_as_it_was_left(ledger, address):
@@ -113,12 +113,12 @@ def test_a_dropped_ledger_is_gone_from_the_server(schema_of_its_own):
 def test_clones_are_remembered_until_they_are_gone(ledger):
     a, b = (Clone(path=Path(f"/clones/{name}"), host="a-host") for name in "ab")
     with ledger.writing() as transaction:
-        transaction.history.note_clone(a)
-        transaction.history.note_clone(b)
-        assert transaction.history.clones() == [a, b]
-        transaction.history.forget_clones([a])
+        transaction.rows.add(a)
+        transaction.rows.add(b)
+        assert transaction.rows.all(Clone) == [a, b]
+        transaction.rows.discard([a])
     with ledger.reading() as transaction:
-        assert transaction.history.clones() == [b]
+        assert transaction.rows.all(Clone) == [b]
 
 
 def test_the_destruction_of_the_key_is_noted_with_its_time(ledger, other):
@@ -133,9 +133,9 @@ CHANGES = {
     "acceptance": lambda transaction: transaction.accept([taking(3)]),
     "a new stage": lambda transaction: commit(transaction, FIRST, "another", seen={}),
     "a stage forgotten": lambda transaction: transaction.forget_stages({FIRST: STAGES[FIRST]}),
-    "a version to come": lambda transaction: transaction.condemn(versions=[(PLACES[0], "2" * 64)]),
+    "a version to come": lambda transaction: transaction.rows.condemn(versions=[(PLACES[0], "2" * 64)]),
     "a version superseded": lambda transaction: transaction.supersede(PLACES[0], old=OLD, new="2" * 64, gone=[]),
-    "an orphan": lambda transaction: transaction.condemn(artifacts={(0, "orphan")}),
+    "an orphan": lambda transaction: transaction.rows.condemn(artifacts={(0, "orphan")}),
 }
 
 
@@ -246,7 +246,7 @@ def test_an_error_within_a_transaction_leaves_nothing_of_it(ledger, address):
         transaction.accept([taking(1, 2), taking(3)])
         transaction.history.note_request(b"k" * 32, content=b"c" * 32, names=1, deleted=3)
         transaction.history.remember([token(99)], generation=1)
-        transaction.condemn(versions=[(PLACES[0], "3" * 64)])
+        transaction.rows.condemn(versions=[(PLACES[0], "3" * 64)])
         transaction.supersede(PLACES[0], old=OLD, new="2" * 64, gone=[])
         transaction.history.note_key_destroyed()
 

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import LargeBinary, String, select, update
 
 from s3t.errors import IntegrityError
-from s3t.ledger import Ledger, Transaction, schema
+from s3t.ledger import Clone, ExportRow, Held, Ledger, Token, Transaction, schema
 from s3t.ledger.rows import CHECKED
 from tests.ledger.world import PERSON, PLACES, accept, an_export, taking, token
 
@@ -23,12 +23,12 @@ READS = {
     "erasing_records": lambda transaction: transaction.to_erase(),
     "condemned": lambda transaction: transaction.to_erase(),
     "stages": lambda transaction: transaction.snapshot(),
-    "clones": lambda transaction: transaction.history.clones(),
-    "exports": lambda transaction: transaction.exports.all(),
+    "clones": lambda transaction: transaction.rows.all(Clone),
+    "exports": lambda transaction: transaction.rows.all(ExportRow),
     "withdrawals": lambda transaction: transaction.exports.tainted(),
-    "tokens": lambda transaction: transaction.tokens.all(),
-    "held": lambda transaction: transaction.held.all(),
-    "held_names": lambda transaction: [transaction.held.names_of(held) for held in transaction.held.all()],
+    "tokens": lambda transaction: transaction.rows.all(Token),
+    "held": lambda transaction: transaction.rows.all(Held),
+    "held_names": lambda transaction: [transaction.held.names_of(held) for held in transaction.rows.all(Held)],
     "admitted": lambda transaction: transaction.held.rates("caller", but=""),
     "notes": lambda transaction: [transaction.rows.note(name) for name in ("changes", "confirmed", "walked")],
 }
@@ -43,9 +43,10 @@ def full(ledger):
         transaction.history.note_request(b"r" * 32, content=b"c" * 32, names=2, deleted=4)
         transaction.touch()
         transaction.note_walked(0)
-        transaction.condemn(versions=[(PLACES[0], "2" * 64)])
+        transaction.rows.condemn(versions=[(PLACES[0], "2" * 64)])
         transaction.rows.insert(schema.clones, [{"path": "/a", "host": "here"}])
-        transaction.tokens.add("caller", b"d" * 32, scopes=("predict",), per_minute=None, seconds=60.0)
+        holder = {"name": "caller", "scopes": ("predict",), "per_minute": None}
+        transaction.rows.add(Token(digest=b"d" * 32, created_at=0.0, expires_at=60.0, revoked_at=None, **holder))
         names = {"records": {token(1)}, "subjects": {PERSON}}
         transaction.held.add(asked_by="a", why="many", count=2, request=b"r" * 32, content=b"c" * 32, **names)
         transaction.held.note_admitted("caller", {0: 3}, mark="m")

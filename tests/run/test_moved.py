@@ -10,6 +10,7 @@ import pytest
 import s3t
 from s3t.deletion import unfinished
 from s3t.deletion.unfinished import new_folder
+from s3t.ledger import Clone
 from s3t.ledger.locks import FileProcessLock
 from s3t.run import cloning, reporting
 from s3t.store import blobs
@@ -245,7 +246,7 @@ def test_what_a_killed_clone_left_goes_with_a_deletion_of_the_run(path, tmp_path
         monkeypatch.setattr(unfinished, "is_running", lambda *_arguments, **_options: False)
         assert run.erase().unfinished == ()
         with roles(run).ledger.reading() as transaction:
-            assert transaction.history.clones() == []
+            assert transaction.rows.all(Clone) == []
     assert list(place.iterdir()) == []
 
 
@@ -261,7 +262,7 @@ def test_a_clone_is_noted_before_its_first_byte_and_knows_nothing_of_the_note(pa
 
     def watched(parts, made, *others):
         with parts.ledger.reading() as transaction:
-            noted.extend(copy.path for copy in transaction.history.clones())
+            noted.extend(copy.path for copy in transaction.rows.all(Clone))
         assert list(made.root.iterdir()) == []
         fill(parts, made, *others)
 
@@ -270,7 +271,7 @@ def test_a_clone_is_noted_before_its_first_byte_and_knows_nothing_of_the_note(pa
         assert len(noted) == 1
         for each in (clone, run):
             with roles(each).ledger.reading() as transaction:
-                assert transaction.history.clones() == []
+                assert transaction.rows.all(Clone) == []
 
 
 @pytest.mark.parametrize("how", ["renamed", "linked"])

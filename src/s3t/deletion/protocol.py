@@ -107,7 +107,7 @@ class Eraser:
         with self.ledger.reading() as transaction:
             reason = why_older(transaction, self.witness, self.slices)
             snapshot, journal = transaction.snapshot(), self.witness.missing(transaction)
-            exports = transaction.exports.all()
+            exports = transaction.rows.all(ExportRow)
         if reason is not None:
             self._refuse_if_older()
         if passive:
@@ -204,7 +204,7 @@ class Eraser:
             generation=transaction.snapshot().generation,
             to_erase=transaction.to_erase(received_by=math.inf if everything else time.time() - self.within),
             exports=transaction.exports.standing(),
-            clones=transaction.history.clones(),
+            clones=transaction.rows.all(Clone),
         )
 
     def _go_through(self, work: _Work) -> None:
@@ -247,7 +247,7 @@ class Eraser:
                 versions = self.slices.versions()
             with self.ledger.reading() as transaction:
                 snapshot = transaction.snapshot()
-                exports, clones = transaction.exports.standing(), transaction.history.clones()
+                exports, clones = transaction.exports.standing(), transaction.rows.all(Clone)
             strays = [*self._strays(versions, snapshot)]
             self.withdrawer.remove_unfinished(exports)
             self._sweep_parts(clones)
@@ -255,7 +255,7 @@ class Eraser:
                 with self.ledger.writing() as transaction:
                     transaction.sessions.end_dead()
                     named = transaction.snapshot().artifacts | transaction.sessions.announced()
-                    transaction.condemn(artifacts=stored - named, versions=strays)
+                    transaction.rows.condemn(artifacts=stored - named, versions=strays)
 
     def _strays(self, versions: Mapping[Place, frozenset[str]], snapshot: Snapshot) -> Iterator[tuple[Place, str]]:
         """Versions of slices that are not current, if the current one is whole, or the secret is destroyed.
@@ -298,7 +298,7 @@ class Eraser:
             gone = [clone for clone in clones if not _is_elsewhere(clone) and remove_left(clone.path)]
         if gone:
             with self.ledger.writing() as transaction:
-                transaction.history.forget_clones(gone)
+                transaction.rows.discard(gone)
 
     def _remove_artifacts(self, work: _Work) -> None:
         with storage_errors("erasing artifacts"):
@@ -335,7 +335,7 @@ class Eraser:
                 f"records are out of use. Run `s3t reconcile {self.run}`, which says what is wrong"
             )
         with self.ledger.writing() as transaction:  # a crash may leave a version that is put and never current
-            transaction.condemn(versions=[(place, slice_digest(kept, self.secret))])
+            transaction.rows.condemn(versions=[(place, slice_digest(kept, self.secret))])
         with storage_errors("storing the next version of a slice"):
             return self.slices.put(place, kept)
 
@@ -365,7 +365,7 @@ class Eraser:
         if not work.clones:
             return
         with self.ledger.reading() as transaction:
-            clones = transaction.history.clones()
+            clones = transaction.rows.all(Clone)
         for clone in sorted(clones, key=_is_elsewhere):
             if not _is_elsewhere(clone):
                 raise BlockedError(
@@ -380,7 +380,7 @@ class Eraser:
     def forget_clones(self) -> None:
         """Believe the operator that clones which other hosts were making are gone."""
         with self.ledger.writing() as transaction:
-            transaction.history.forget_clones(filter(_is_elsewhere, transaction.history.clones()))
+            transaction.rows.discard(filter(_is_elsewhere, transaction.rows.all(Clone)))
 
     def _wipe(self, _work: _Work) -> None:
         if not self.ledger.wipe():

@@ -26,9 +26,10 @@ from s3t.deletion.acceptance import losses_of
 from s3t.deletion.protocol import Eraser
 from s3t.deletion.witness import Witness
 from s3t.errors import IntegrityError, itemised
-from s3t.ledger import Acceptance, Ledger, RecordRow, SliceState, Transaction
+from s3t.ledger import Acceptance, Ledger, RecordRow, SliceState, Transaction, schema
 from s3t.ledger.damage import contents_of, rebuild_indexes, remove_wrong_records, structure_problems
 from s3t.ledger.filling import record_rows
+from s3t.ledger.schema import row_of
 from s3t.store.artifacts import lost_stages
 from s3t.store.disk import storage_errors
 from s3t.store.slices import Slices, count_copies, slice_digest, without_records
@@ -50,7 +51,7 @@ def mend_ledger(ledger: Ledger, *, secret: Secret, slices: Slices, witnessed: Se
         if left := remove_wrong_records(transaction.rows):
             raise IntegrityError(_damaged(run, [f"rows of the table `{name}` are damaged" for name in left]))
         lost = _lost_records(transaction, secret=secret, slices=slices, witnessed=witnessed, run=run)
-        transaction.add_records(lost)
+        transaction.rows.upsert(schema.records, map(row_of, lost))
         return len(lost)
 
 
@@ -291,7 +292,7 @@ class Reconciler:
         digest = slice_digest(kept, self.secret)
         if digest not in newest.whole:
             with self.ledger.writing() as transaction:
-                transaction.condemn(versions=[(place, digest)])
+                transaction.rows.condemn(versions=[(place, digest)])
         with storage_errors("reconciling a slice"):  # also if it is stored: its name may not be on the disk
             self.eraser.slices.put(place, kept)
         with self.ledger.writing() as transaction:

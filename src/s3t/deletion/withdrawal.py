@@ -68,7 +68,7 @@ class ExportMemory:
         noted = self.noted()
         with ledger.reading() as transaction:
             snapshot, tainted = transaction.snapshot(), transaction.exports.tainted()
-            known = {export.mark: export for export in transaction.exports.all() if export.name}
+            known = {export.mark: export for export in transaction.rows.all(ExportRow) if export.name}
         lacking = [
             export
             for mark, export in noted.items()
@@ -166,7 +166,7 @@ class Withdrawer:
     def discard(self, export: ExportRow) -> None:
         """Forget an export of which nothing is left and that nobody can have used."""
         with self.ledger.writing() as transaction:
-            named = transaction.exports.find(export.mark)
+            named = transaction.rows.find(ExportRow, mark=export.mark)
             transaction.exports.discard(export.mark)
             transaction.settle()
         if named is not None and named.name:
@@ -175,7 +175,7 @@ class Withdrawer:
     def withdraw(self, name: str) -> None:
         """Believe the operator that no copy of an export is left, on this host only after a look."""
         with self.ledger.reading() as transaction:
-            exports = transaction.exports.all()
+            exports = transaction.rows.all(ExportRow)
         named = [export for export in exports if export.label == name]
         if not named:
             standing = [export.label for export in exports if export.withdrawn_at is None]
@@ -230,7 +230,7 @@ class Withdrawer:
         with self.ledger.writing() as transaction:
             transaction.exports.withdraw(marks)
             transaction.settle()
-            gone = [export for export in transaction.exports.all() if export.mark in marks and export.name]
+            gone = [export for export in transaction.rows.all(ExportRow) if export.mark in marks and export.name]
         for mark in marks:
             self.failures.pop(mark, None)
         self.memory.note(gone)

@@ -126,6 +126,5 @@ def _in_postgres(connection: Connection) -> Iterator[str]:
 def remove_wrong_records(rows: Rows) -> list[str]:
     """Remove rows of records whose check fails: slices' files tell what they held. The other tables with wrong rows."""
     wrong = {table: rows.wrong(table, rows.unchecked(table)) for table in CHECKED}
-    tokens = ((row.token,) for row in wrong.pop(schema.records))
-    rows.delete_all(schema.records, tokens, schema.records.c.token)
+    rows.remove(schema.records, [{"token": row.token} for row in wrong.pop(schema.records)])
     return [table.name for table, found in wrong.items() if found]

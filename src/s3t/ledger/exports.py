@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from s3t.core import Place
 from s3t.ledger import schema
@@ -23,23 +22,16 @@ class ExportRows:
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
 
-    def all(self, *conditions: Any) -> list[ExportRow]:
-        """Every export, withdrawn ones included, the oldest first."""
-        return sorted(self._rows.values(ExportRow, *conditions), key=_age)
-
-    def find(self, mark: str) -> ExportRow | None:
-        return next(iter(self.all(schema.exports.c.mark == mark)), None)
-
     def standing(self) -> list[ExportRow]:
         """Exports that are not withdrawn, the oldest first; announced ones included."""
-        return self.all(schema.exports.c.withdrawn_at.is_(None))
+        return self._rows.all(ExportRow, withdrawn_at=None)
 
     def tainted(self) -> dict[str, frozenset[int]]:
         """Marks of exports that have to be withdrawn, and the deletions that wait for it."""
-        found: dict[str, set[int]] = {}
+        found: dict[str, frozenset[int]] = {}
         for row in self._rows.read(schema.withdrawals):
-            found.setdefault(row.mark, set()).add(row.generation)
-        return {mark: frozenset(generations) for mark, generations in found.items()}
+            found[row.mark] = found.get(row.mark, frozenset()) | {row.generation}
+        return found
 
     def to_withdraw(self) -> list[ExportRow]:
         """Exports with a deleted record in them, the oldest first."""
@@ -64,18 +56,18 @@ class ExportRows:
 
     def name(self, export: ExportRow) -> None:
         """Note the name and the files of an export that was written and is about to get its place."""
-        self._change(export.mark, name=export.name, files=export.files)
+        self._rows.amend(schema.exports, mark=export.mark, to={"name": export.name, "files": export.files})
 
     def commit(self, export: ExportRow, snapshot: Snapshot) -> bool:
         """Note that an export is in its place and may be used; False if a deletion has come since it was announced."""
         if export.mark in self.tainted() or not snapshot.still_has(export.stages):
             return False
-        return self._change(export.mark, made_at=self._rows.now())
+        return self._rows.amend(schema.exports, mark=export.mark, to={"made_at": self._rows.now()}) == 1
 
     def discard(self, mark: str) -> None:
         """Forget an export of which nothing is left and that nobody can have used."""
         self._wait_no_more([mark])
-        self._rows.delete(schema.exports, schema.exports.c.mark == mark)
+        self._rows.delete(schema.exports, mark=mark)
 
     def taint(self, numbered: Iterable[tuple[int, Acceptance]]) -> None:
         """Note which exports hold records of new deletions.
@@ -96,8 +88,7 @@ class ExportRows:
 
     def withdraw(self, marks: Collection[str]) -> None:
         """Note that no copy of some exports is left; deletions wait for them no more."""
-        for mark in marks:
-            self._change(mark, withdrawn_at=self._rows.now())
+        self._rows.amend(schema.exports, schema.exports.c.mark.in_(marks), to={"withdrawn_at": self._rows.now()})
         self._wait_no_more(marks)
         self._rows.note_change()
 
@@ -109,10 +100,7 @@ class ExportRows:
         self._rows.upsert(schema.withdrawals, ({"mark": each.mark, "generation": generation} for each in stale))
 
     def _wait_no_more(self, marks: Collection[str]) -> None:
-        self._rows.delete_all(schema.withdrawals, ((mark,) for mark in marks), schema.withdrawals.c.mark)
-
-    def _change(self, mark: str, **values: Any) -> bool:
-        return self._rows.amend(schema.exports, schema.exports.c.mark == mark, **values) == 1
+        self._rows.remove(schema.withdrawals, ({"mark": mark} for mark in marks))
 
 
 def _places(export: ExportRow) -> list[Place]:
@@ -126,7 +114,3 @@ def is_of(export: ExportRow, slices: Mapping[Place, SliceState]) -> bool:
         state is not None and state.digest == digest and not state.pending
         for state, digest in zip(states, export.digests, strict=True)
     )
-
-
-def _age(export: ExportRow) -> tuple[float, str]:
-    return export.announced_at, export.mark

@@ -6,12 +6,12 @@ import secrets
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, insert, select
 
 from s3t.core import Place, Secret
 from s3t.ledger import schema
 from s3t.ledger.rows import Rows
-from s3t.ledger.schema import row_of
+from s3t.ledger.schema import of_place, row_of
 from s3t.ledger.state import RecordRow, SliceState
 from s3t.store.spill import Spill
 
@@ -22,10 +22,7 @@ def write_first_rows(rows: Rows, slices: Mapping[Place, SliceState], records: It
     rows.insert(schema.generations, [{"generation": 0, **times, "records": 0, "mark": secrets.token_hex(8)}])
     rows.insert(
         schema.slices,
-        (
-            {"shard": place.shard, "slice": place.slice, "records": state.records, "digest": state.digest}
-            for place, state in slices.items()
-        ),
+        ({**of_place(place), "records": state.records, "digest": state.digest} for place, state in slices.items()),
     )
     rows.insert(schema.records, map(row_of, records))
 
@@ -80,12 +77,6 @@ def copy_rows(source: Connection, target: Connection) -> None:
         if table not in schema.of_one_run:
             for rows in source.execute(select(table)).mappings().partitions(_ROWS):
                 target.execute(insert(table), [dict(row) for row in rows])
-
-
-def forget_run(connection: Connection) -> None:
-    """Remove the rows that are another run's alone, from a copy of its ledger."""
-    for table in schema.of_one_run:
-        connection.execute(delete(table))
 
 
 _ROWS = 500

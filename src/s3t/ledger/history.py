@@ -1,23 +1,22 @@
-"""The part of the ledger that only remembers: log, requests, marks of deletions, durations, depths, clones."""
+"""The part of the ledger that only remembers: log, requests, marks of deletions, durations, depths."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import select
 
-from s3t.core import Stage
+from s3t.core import Place, Stage
 from s3t.ledger import schema
 from s3t.ledger.exports import ExportRows
 from s3t.ledger.rows import KEY_DESTROYED, Rows
 from s3t.ledger.schema import row_of, stage_at
-from s3t.ledger.state import Clone, DepthChange, RequestRow
+from s3t.ledger.state import DepthChange, RequestRow
 from s3t.results.log import LogEntry
 
 MOST_DEPTHS = 10_000
 """Changes that are remembered: the newest."""
-_SPARE = 500
-"""Changes that may be there beyond them, so that not every change removes one."""
 
 
 class History:
@@ -29,8 +28,15 @@ class History:
     def log(self, generations: Collection[int] | None = None) -> list[LogEntry]:
         """Entries of some generations, or of all, in order."""
         table = schema.generations
-        read = self._rows.read
-        rows = read(table) if generations is None else self._rows.read_in(table, table.c.generation, generations)
+        if generations is None:
+            return self._entries(self._rows.read(table))
+        return self._entries(self._rows.read_in(table, table.c.generation, generations))
+
+    def unfinished(self) -> list[LogEntry]:
+        """Entries of generations that are not erased yet, in order."""
+        return self._entries(self._rows.read(schema.generations, erased_at=None))
+
+    def _entries(self, rows: Iterable[Any]) -> list[LogEntry]:
         waited_for = ExportRows(self._rows).waited_for()
         names = LogEntry.model_fields.keys() - {"to_withdraw"}
         entries = (
@@ -38,12 +44,6 @@ class History:
             for row in rows
         )
         return sorted(entries, key=lambda entry: entry.generation)
-
-    def unfinished(self) -> list[LogEntry]:
-        """Entries of generations that are not erased yet, in order."""
-        table = schema.generations
-        waiting = select(table.c.generation).where(table.c.erased_at.is_(None))
-        return self.log(self._rows.connection.execute(waiting).scalars().all())
 
     def marks(self) -> dict[int, str]:
         """The random mark of each generation, which tells it from another history's with the same number.
@@ -68,17 +68,10 @@ class History:
 
     def request(self, key: bytes) -> RequestRow | None:
         """The request with an idempotency key, if there was one."""
-        table, log = schema.requests, schema.generations
-        rows = self._rows.read(table, table.c.key == key)
-        if not rows:
-            return None
-        row, made = rows[0], self._rows.read(log, log.c.request == key)
-        return RequestRow(
-            content=row.content,
-            names=row.names,
-            deleted=row.deleted,
-            generations=frozenset(entry.generation for entry in made),
-        )
+        for row in self._rows.read(schema.requests, key=key):
+            made = frozenset(each.generation for each in self._rows.read(schema.generations, request=key))
+            return RequestRow(content=row.content, names=row.names, deleted=row.deleted, generations=made)
+        return None
 
     def note_request(self, key: bytes, *, content: bytes, names: int, deleted: int) -> None:
         """Note the progress of a request with an idempotency key."""
@@ -90,7 +83,6 @@ class History:
         return self._rows.note(KEY_DESTROYED) or None
 
     def note_key_destroyed(self) -> None:
-        """Note that the run's secret is destroyed."""
         self._rows.write_note(KEY_DESTROYED, to=int(self._rows.now()))
 
     def durations(self) -> dict[Stage, float]:
@@ -98,52 +90,35 @@ class History:
         rows = self._rows.read(schema.durations)
         return {stage_at(row.shard, row.prefix): float(row.seconds) for row in rows}
 
-    def clones(self) -> list[Clone]:
-        """Clones that are being made, or were when their process was killed."""
-        return self._rows.values(Clone)
-
-    def note_clone(self, clone: Clone) -> None:
-        self._rows.add(clone)
-
-    def forget_clones(self, clones: Iterable[Clone]) -> None:
-        self._rows.delete_all(schema.clones, ((str(clone.path),) for clone in clones), schema.clones.c.path)
-
-    def depths(self) -> list[DepthChange]:
-        """Every change of a depth that is remembered, the oldest first.
+    def note_depths(self, shards: Collection[int], *, before: Collection[Stage], after: Collection[Stage]) -> None:
+        """Note the depths of some shards, where the live stages before and after a change give them another one.
 
         A shard's depth here is that of its deepest live chain that holds a record. With `prediction.select: validation`
         another prefix may serve; which one follows from records, so a history of it would outlive them.
         """
-        return sorted(self._rows.values(DepthChange), key=lambda change: (change.changed_at, change.shard))
-
-    def note_depths(self, shards: Collection[int], *, before: Collection[Stage], after: Collection[Stage]) -> None:
-        """Note the depths of some shards, where the live stages before and after a change give them another one."""
-        table, run, time = schema.depths, self._rows.connection.execute, self._rows.now()
-        filled = self._filled(shards)
+        table, time = schema.depths, self._rows.now()
+        slices = select(schema.slices.c.shard, schema.slices.c.slice).where(schema.slices.c.records > 0)
+        filled = {Place(row.shard, row.slice) for row in self._rows.select_in(slices, schema.slices.c.shard, shards)}
         was, is_now = _deepest(before, shards, filled), _deepest(after, shards, filled)
         changes = [
             DepthChange(changed_at=time, shard=shard, depth_before=was[shard], depth=is_now[shard])
             for shard in sorted(shards)
             if was[shard] != is_now[shard]
         ]
-        self._rows.upsert(table, map(row_of, changes))
-        if changes and run(select(func.count()).select_from(table)).scalar_one() > MOST_DEPTHS + _SPARE:
+        if changes:
+            self._rows.upsert(table, map(row_of, changes))
             newest = select(table.c.changed_at).order_by(table.c.changed_at.desc()).offset(MOST_DEPTHS - 1).limit(1)
-            self._rows.delete(table, table.c.changed_at < run(newest).scalar_one())
-
-    def _filled(self, shards: Collection[int]) -> set[tuple[int, int]]:
-        """Slices of some shards that hold a record."""
-        table = schema.slices
-        held = select(table.c.shard, table.c.slice).where(table.c.records > 0)
-        return {(row.shard, row.slice) for row in self._rows.select_in(held, table.c.shard, shards)}
+            self._rows.delete(table, table.c.changed_at < newest.scalar_subquery())
 
 
-def _deepest(alive: Collection[Stage], shards: Collection[int], filled: Collection[tuple[int, int]]) -> dict[int, int]:
+def _deepest(alive: Collection[Stage], shards: Collection[int], filled: Collection[Place]) -> dict[int, int]:
     """For each shard the slices of its deepest chain of live stages that holds a record; 0 without one."""
     found = dict.fromkeys(shards, 0)
     for stage in alive:
         if stage.shard not in found or stage.kind != "model" or stage.depth <= found[stage.shard]:
             continue
-        if any((stage.shard, index) in filled for index in stage.prefix) and all(each in alive for each in stage.chain):
+        if any(Place(stage.shard, each) in filled for each in stage.prefix) and all(
+            each in alive for each in stage.chain
+        ):
             found[stage.shard] = stage.depth
     return found

@@ -19,13 +19,13 @@ from functools import cached_property
 from hashlib import sha256
 from typing import Any, TypeVar
 
-from sqlalchemy import Column, Connection, Row, Table, bindparam, delete, func, insert, select, update
+from sqlalchemy import Column, Connection, Row, Select, Table, bindparam, delete, func, insert, select
 from sqlalchemy.dialects import sqlite
 
-from s3t.core import Place, Stage
+from s3t.core import Place
 from s3t.errors import IntegrityError
 from s3t.ledger import schema
-from s3t.ledger.schema import MAC, prefix_text, row_of, table_of, value_of
+from s3t.ledger.schema import MAC, order_of, row_of, table_of, value_of
 
 CHANGES = "changes"
 """Counter, raised whenever anything of a snapshot changes."""
@@ -51,7 +51,10 @@ T = TypeVar("T")
 
 
 class Rows:
-    """Reads and writes rows, within one transaction; without a key rows are not checked."""
+    """Reads and writes rows, within one transaction; without a key rows are not checked.
+
+    Rows are chosen by conditions, and by columns that are equal to a value; None: null.
+    """
 
     def __init__(self, connection: Connection, key: bytes | None = None) -> None:
         self.connection = connection
@@ -63,25 +66,29 @@ class Rows:
             return float(self.connection.execute(select(func.extract("epoch", func.clock_timestamp()))).scalar_one())
         return time.time()
 
-    def read(self, table: Table, *conditions: Any) -> list[Row[Any]]:
+    def read(self, table: Table, *conditions: Any, **equal: Any) -> list[Row[Any]]:
         """Whole rows of a table."""
-        return self.checked(table, self.connection.execute(select(table).where(*conditions)))
+        statement = select(table).where(*_where(table, conditions, equal))
+        return self.checked(table, self.connection.execute(statement))
 
     def read_in(self, table: Table, column: Any, values: Collection[Any]) -> list[Row[Any]]:
-        """Whole rows whose column is among any number of values; raises as `read`."""
-        with _odd_values(table):
-            return self.checked(table, self.select_in(select(table), column, values))
+        """Whole rows whose column is among any number of values."""
+        return self.checked(table, self.select_in(select(table), column, values))
 
-    def values(self, kind: type[T], *conditions: Any) -> list[T]:
-        """Values of a class of `state.py`."""
+    def select_in(self, statement: Select[Any], column: Any, values: Collection[Any]) -> Iterator[Row[Any]]:
+        for chunk in chunks(values):
+            yield from self.connection.execute(statement.where(column.in_(chunk)))
+
+    def all(self, kind: type[T], *conditions: Any, **equal: Any) -> list[T]:
+        """Values of a class that has a table, in the table's order."""
         table = table_of[kind]
+        statement = select(table).where(*_where(table, conditions, equal)).order_by(*order_of[kind])
         with _odd_values(table):
-            return [value_of(kind, row) for row in self.read(table, *conditions)]
+            return [value_of(kind, row) for row in self.checked(table, self.connection.execute(statement))]
 
-    def select_in(self, statement: Any, column: Any, values: Collection[Any]) -> list[Any]:
-        """Rows of a statement whose column is among any number of values."""
-        run = self.connection.execute
-        return [row for chunk in chunks(values) for row in run(statement.where(column.in_(chunk)))]
+    def find(self, kind: type[T], *conditions: Any, **equal: Any) -> T | None:
+        """The first of those values."""
+        return next(iter(self.all(kind, *conditions, **equal)), None)
 
     def unchecked(self, *columns: Column[Any] | Table) -> list[Row[Any]]:
         """Every row, damaged ones included; raises IntegrityError if they cannot be read."""
@@ -90,7 +97,7 @@ class Rows:
             return list(self.connection.execute(select(*columns)))
 
     def checked(self, table: Table, rows: Iterable[Row[Any]]) -> list[Row[Any]]:
-        """Rows that begin with all columns of a table; raises as `read`."""
+        """Rows that begin with all columns of a table; raises IntegrityError if one is not as it was written."""
         with _odd_values(table):
             read = list(rows)
         if (wrong := self.wrong(table, read)) and not self._key_destroyed():
@@ -109,7 +116,7 @@ class Rows:
             self.connection.execute(insert(table), chunk)
 
     def add(self, value: Any) -> None:
-        """Insert a value of a class of `state.py`."""
+        """Insert a value of a class that has a table."""
         self.insert(table_of[type(value)], [row_of(value)])
 
     def upsert(self, table: Table, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -126,31 +133,26 @@ class Rows:
         for chunk in chunks(self._sealed(table, rows)):
             self.connection.execute(statement, chunk)
 
-    def change(self, table: Table, changes: Iterable[tuple[Row[Any], Mapping[str, Any]]]) -> int:
-        """Change values of rows that were read whole, but not their primary keys; returns the number of rows."""
-        rows = self._sealed(table, ({**row._mapping, **values} for row, values in changes))
-        keys = [column.name for column in table.primary_key]
-        others: Any = {column.name: bindparam(f"new_{column.name}") for column in table.c if column.name not in keys}
-        statement = update(table).where(*(table.c[name] == bindparam(f"at_{name}") for name in keys)).values(others)
-        named = ({f"{'at' if name in keys else 'new'}_{name}": row[name] for name in row} for row in rows)
-        return sum(self.connection.execute(statement, chunk).rowcount for chunk in chunks(named))
+    def amend(self, table: Table, *conditions: Any, to: Mapping[str, Any], **equal: Any) -> int:
+        """Change values of some rows, but not their primary keys; returns the number of rows."""
+        rows = self.read(table, *conditions, **equal)
+        self.upsert(table, ({**row._mapping, **to} for row in rows))
+        return len(rows)
 
-    def amend(self, table: Table, *conditions: Any, **values: Any) -> int:
-        """Change the same values of some rows; returns their number."""
-        if MAC not in table.c:
-            return self.connection.execute(update(table).where(*conditions).values(**values)).rowcount
-        return self.change(table, [(row, values) for row in self.read(table, *conditions)])
+    def delete(self, table: Table, *conditions: Any, **equal: Any) -> None:
+        self.connection.execute(delete(table).where(*_where(table, conditions, equal)))
 
-    def delete(self, table: Table, *conditions: Any) -> int:
-        """Remove rows; returns their number."""
-        return self.connection.execute(delete(table).where(*conditions)).rowcount
-
-    def delete_all(self, table: Table, keys: Iterable[tuple[Any, ...]], *columns: Column[Any]) -> None:
-        """Remove the rows whose columns have any of some combinations of values."""
-        statement = delete(table).where(*(column == bindparam(f"at_{column.name}") for column in columns))
-        names = [f"at_{column.name}" for column in columns]
-        for chunk in chunks(dict(zip(names, key, strict=True)) for key in keys):
+    def remove(self, table: Table, keys: Iterable[Mapping[str, Any]]) -> None:
+        """Remove the rows with any of some keys, all of the same columns."""
+        for chunk in chunks(keys):
+            statement = delete(table).where(*(table.c[name] == bindparam(name) for name in chunk[0]))
             self.connection.execute(statement, chunk)
+
+    def discard(self, values: Iterable[Any]) -> None:
+        """Remove the rows of values."""
+        for value in values:
+            table, row = table_of[type(value)], row_of(value)
+            self.delete(table, **{column.name: row[column.name] for column in table.primary_key})
 
     def note(self, name: str) -> int:
         """A named number of the ledger; 0 before it was first written."""
@@ -166,7 +168,6 @@ class Rows:
         self.write_note(name, to=self.note(name) + 1)
 
     def write_note(self, name: str, *, to: int) -> None:
-        """Write a named number."""
         self.upsert(schema.notes, [{"name": name, "value": to}])
         self._notes[name] = to
 
@@ -174,14 +175,35 @@ class Rows:
         """Tell all readers that earlier snapshots are outdated."""
         self.raise_note(CHANGES)
 
-    def generation_now(self) -> int:
-        """The present generation."""
-        table = schema.generations
-        newest = select(table).order_by(table.c.generation.desc()).limit(1)
-        rows = self.checked(table, self.connection.execute(newest))
-        if not rows:
-            raise damaged(table, 1)
-        return int(rows[0].generation)
+    def condemn(
+        self,
+        *,
+        artifacts: Collection[tuple[int, str]] = (),
+        versions: Collection[tuple[Place, str]] = (),
+        generation: int = 0,
+    ) -> None:
+        """Put artifacts, (shard, key), and versions of slices into the queue of what must not stay in the store.
+
+        Current versions are left out. `generation` is the deletion that condemned them. With 0 they may hold any
+        deleted record: no unfinished deletion then counts as erased before every place was gone through once more.
+        """
+        current = {(Place(row.shard, row.slice), row.digest) for row in self.read(schema.slices)} if versions else set()
+        names: list[tuple[int, int | None, str]] = [(shard, None, key) for shard, key in artifacts]
+        names += [(place.shard, place.slice, digest) for place, digest in {*versions} - current]
+        if not names:
+            return
+        columns = "shard", "slice", "name", "generation"
+        self.upsert(schema.condemned, (dict(zip(columns, (*name, generation), strict=True)) for name in names))
+        if generation == 0:
+            log = schema.generations
+            oldest = select(func.min(log.c.generation)).where(log.c.erased_at.is_(None))
+            self.walk_again(self.connection.execute(oldest).scalar_one())
+        self.note_change()
+
+    def walk_again(self, generation: int | None) -> None:
+        """Note that erasure has to go through all places (again) for a generation and those after it."""
+        if generation is not None and generation <= self.note(WALKED):
+            self.write_note(WALKED, to=generation - 1)
 
     def _sealed(self, table: Table, rows: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
         names = [column.name for column in table.c if column.name != MAC]
@@ -226,14 +248,8 @@ def damaged(table: Table, rows: int) -> IntegrityError:
     )
 
 
-def at(table: Table, place: Place) -> tuple[Any, Any]:
-    """The condition that a row is a slice's."""
-    return table.c.shard == place.shard, table.c.slice == place.slice
-
-
-def of_stage(table: Table, stage: Stage) -> tuple[Any, Any]:
-    """The condition that a row is a stage's."""
-    return table.c.shard == stage.shard, table.c.prefix == prefix_text(stage)
+def _where(table: Table, conditions: Iterable[Any], equal: Mapping[str, Any]) -> list[Any]:
+    return [*conditions, *(table.c[name] == value for name, value in equal.items())]
 
 
 def chunks(rows: Iterable[T]) -> Iterator[list[T]]:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hint
 from sqlalchemy import (
     BigInteger,
     Column,
+    ColumnElement,
     Float,
     ForeignKeyConstraint,
     Index,
@@ -38,6 +39,16 @@ def prefix_text(stage: Stage) -> str:
     """A stage's prefix as it is stored: `2,0,1`; that of prototypes `prototypes:2`."""
     text = ",".join(map(str, stage.prefix))
     return text if stage.kind == "model" else f"{_PROTOTYPES}{text}"
+
+
+def of_stage(stage: Stage) -> dict[str, Any]:
+    """The columns of a row that name a stage."""
+    return {"shard": stage.shard, "prefix": prefix_text(stage)}
+
+
+def of_place(place: Place) -> dict[str, Any]:
+    """The columns of a row that name a slice."""
+    return {"shard": place.shard, "slice": place.slice}
 
 
 def stage_at(shard: int, prefix: str) -> Stage:
@@ -94,6 +105,8 @@ def value_of(kind: type[T], row: Any) -> T:
 metadata = MetaData()
 table_of: dict[type, Table] = {}
 """Tables whose rows are values of a class."""
+order_of: dict[type, list[ColumnElement[Any]]] = {}
+"""The order in which those values are read."""
 of_one_run: list[Table] = []
 """Tables of what is one run's alone: a copy of its ledger has no row of them."""
 
@@ -107,9 +120,19 @@ def _table(name: str, *parts: SchemaItem, checked: bool = True, copied: bool = T
 
 
 def _table_of(
-    kind: type, name: str, *parts: SchemaItem, key: tuple[str, ...], checked: bool = True, copied: bool = True
+    kind: type,
+    name: str,
+    *parts: SchemaItem,
+    key: tuple[str, ...],
+    order: tuple[str, ...],
+    newest_first: bool = False,
+    checked: bool = True,
+    copied: bool = True,
 ) -> Table:
-    """A table of values of a class; its columns are in the order of the class's fields."""
+    """A table of values of a class; its columns are in the order of the class's fields.
+
+    Values are read in the order of some columns, the first of which falls with `newest_first`.
+    """
     hints = get_type_hints(kind)
     names = kind.__dataclass_fields__ if is_dataclass(kind) else kind.model_fields  # type: ignore[attr-defined]
     _fields[kind] = tuple(_field(name, hints[name]) for name in names)
@@ -118,8 +141,10 @@ def _table_of(
         for field in _fields[kind]
         for column, type in field.columns.items()
     ]
-    table_of[kind] = _table(name, *columns, *parts, checked=checked, copied=copied)
-    return table_of[kind]
+    table_of[kind] = table = _table(name, *columns, *parts, checked=checked, copied=copied)
+    first, *others = (table.c[each] for each in order)
+    order_of[kind] = [first.desc() if newest_first else first, *others]
+    return table
 
 
 generations = _table(
@@ -162,6 +187,7 @@ records = _table_of(
     ForeignKeyConstraint(["shard", "slice"], ["slices.shard", "slices.slice"]),
     Index("records_by_subject", "subject"),
     key=("token",),
+    order=("token",),
 )
 """Present records and their slices, by token."""
 
@@ -240,10 +266,17 @@ claims = _table(
 )
 """Stages that a session is training."""
 
-clones = _table_of(Clone, "clones", key=("path",))
+clones = _table_of(Clone, "clones", key=("path",), order=("path",))
 """Clones that are being made, whose folders hold records."""
 
-exports = _table_of(ExportRow, "exports", Index("exports_by_name", "name"), key=("mark",), copied=False)
+exports = _table_of(
+    ExportRow,
+    "exports",
+    Index("exports_by_name", "name"),
+    key=("mark",),
+    order=("announced_at", "mark"),
+    copied=False,
+)
 """Copies of chains for other programs, from before the first byte is written. Rows stay when they are withdrawn."""
 
 withdrawals = _table(
@@ -254,13 +287,17 @@ withdrawals = _table(
 )
 """Exports with a record of a deletion in them. The deletion is not erased before they are withdrawn."""
 
-tokens = _table_of(Token, "tokens", UniqueConstraint("digest"), key=("name",), copied=False)
+tokens = _table_of(
+    Token, "tokens", UniqueConstraint("digest"), key=("name",), order=("created_at", "name"), copied=False
+)
 """Bearer tokens of callers of a run's servers, and what each may do."""
 
-repairs = _table_of(Repair, "repairs", key=("id",), checked=False, copied=False)
+repairs = _table_of(
+    Repair, "repairs", key=("id",), order=("asked_at", "id"), newest_first=True, checked=False, copied=False
+)
 """Repairs by servers, for those who look on. Nothing is decided by them but who repairs, so they have no check."""
 
-held = _table_of(Held, "held", key=("id",), copied=False)
+held = _table_of(Held, "held", key=("id",), order=("asked_at", "id"), newest_first=True, copied=False)
 """Requests for deletion that wait, or waited, until an operator approves or refuses them."""
 
 held_names = _table(
@@ -283,7 +320,7 @@ admitted = _table(
 )
 """Records that requests to servers took from each shard within the last hour: what rates are computed from."""
 
-depths = _table_of(DepthChange, "depths", key=("changed_at", "shard"), checked=False)
+depths = _table_of(DepthChange, "depths", key=("changed_at", "shard"), order=("changed_at", "shard"), checked=False)
 """Changes of shards' depths, for pictures; the newest of them. Nothing is decided by them, so they have no check."""
 
 notes = _table(

@@ -1,7 +1,7 @@
-"""Tables of a run's servers: tokens of callers, requests for deletion that wait for approval, repairs.
+"""Tables of a run's servers: requests for deletion that wait for approval, and repairs.
 
-Tokens are kept by the digest of each. Of a request that is held the ledger has the tokens of its names alone, and only
-while it waits. Repairs are one at a time of a run, whichever server process begins it.
+Of a request that is held the ledger has the tokens of its names alone, and only while it waits. Repairs are one at a
+time of a run, whichever server process begins it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sqlalchemy import select
 from s3t.ledger import schema
 from s3t.ledger.rows import Rows, damaged
 from s3t.ledger.sessions import LEASE_SECONDS
-from s3t.ledger.state import Held, Rates, Repair, Token
+from s3t.ledger.state import Held, Rates, Repair
 from s3t.processes import is_running, this_machine
 
 HOUR = 3600.0
@@ -34,47 +34,6 @@ _MOST_ATTEMPTS, _WAIT_SECONDS = 6, 1.0
 _AFTER_END_SECONDS, _AFTER_FAILURE_SECONDS = 2.0, 60.0
 _DAY_SECONDS = 86_400.0
 _NO_PROCESS = 0
-_columns = schema.repairs.c
-
-
-class Tokens:
-    """Tokens, within one transaction."""
-
-    def __init__(self, rows: Rows) -> None:
-        self._rows = rows
-
-    def all(self, *conditions: Any) -> list[Token]:
-        """Every token, revoked and expired ones included, the oldest first."""
-        return sorted(self._rows.values(Token, *conditions), key=lambda token: (token.created_at, token.name))
-
-    def find(self, digest: bytes) -> Token | None:
-        return next(iter(self.all(schema.tokens.c.digest == digest)), None)
-
-    def named(self, name: str) -> Token | None:
-        return next(iter(self.all(schema.tokens.c.name == name)), None)
-
-    def add(
-        self, name: str, digest: bytes, *, scopes: tuple[str, ...], per_minute: int | None, seconds: float | None
-    ) -> Token:
-        """Note a new token, which lives for so many seconds; None: until it is revoked."""
-        time = self._rows.now()
-        token = Token(
-            name=name,
-            digest=digest,
-            scopes=scopes,
-            per_minute=per_minute,
-            created_at=time,
-            expires_at=None if seconds is None else time + seconds,
-            revoked_at=None,
-        )
-        self._rows.add(token)
-        return token
-
-    def revoke(self, name: str) -> Token | None:
-        """Note that a token is accepted no more, the first time counts; the token, or None if there is none."""
-        table = schema.tokens
-        self._rows.amend(table, table.c.name == name, table.c.revoked_at.is_(None), revoked_at=self._rows.now())
-        return self.named(name)
 
 
 class HeldRequests:
@@ -83,17 +42,13 @@ class HeldRequests:
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
 
-    def all(self, *conditions: Any) -> list[Held]:
-        """Every held request, the newest first; those that were decided included."""
-        return sorted(self._rows.values(Held, *conditions), key=lambda held: (-held.asked_at, held.id))
-
     def find(self, id: str) -> Held | None:
         """The held request of an id; None also for what cannot be one, and what PostgreSQL would not take as text."""
-        return next(iter(self.all(schema.held.c.id == id)), None) if _ID.fullmatch(id) else None
+        return self._rows.find(Held, id=id) if _ID.fullmatch(id) else None
 
     def waiting(self) -> list[Held]:
         """Requests without a decision, the newest first."""
-        return self.all(schema.held.c.decided_at.is_(None))
+        return self._rows.all(Held, decided_at=None)
 
     def approved(self) -> frozenset[str]:
         """Ids of requests that are approved and not carried out; unchecked, so that a damaged row stops no answer."""
@@ -104,16 +59,13 @@ class HeldRequests:
     def same(self, caller: str, *, request: bytes | None, content: bytes) -> Held | None:
         """Earlier request that is not done: with this idempotency key; without a key, the caller's waiting one for the
         same names."""
-        table = schema.held
         if request is not None:
-            same = [table.c.request == request]
-        else:
-            same = [table.c.asked_by == caller, table.c.content == content, table.c.decided_at.is_(None)]
-        return next(iter(self.all(table.c.done_at.is_(None), *same)), None)
+            return self._rows.find(Held, done_at=None, request=request)
+        return self._rows.find(Held, done_at=None, asked_by=caller, content=content, decided_at=None)
 
     def names_of(self, held: Held) -> tuple[frozenset[bytes], frozenset[bytes]]:
         """Tokens of the records and of the subjects of a request; none once it was carried out or refused."""
-        rows = self._rows.read(schema.held_names, schema.held_names.c.held == held.id)
+        rows = self._rows.read(schema.held_names, held=held.id)
         if len(rows) != held.names and held.state in ("held", "approved"):
             raise damaged(schema.held_names, held.names - len(rows))
         return (
@@ -153,7 +105,7 @@ class HeldRequests:
     def decide(self, id: str, *, by: str, approved: bool, reason: str | None = None) -> None:
         """Note a decision; only the first counts. A refusal also removes the request's names."""
         values = {"decided_by": by, "decided_at": self._rows.now(), "approved": int(approved), "reason": reason}
-        self._change(id, schema.held.c.decided_at.is_(None), **values)
+        self._rows.amend(schema.held, id=id, decided_at=None, to=values)
         if approved:
             self._rows.note_change()  # open runs look whether it is carried out
         else:
@@ -162,7 +114,8 @@ class HeldRequests:
     def note_done(self, id: str, *, generation: int | None) -> None:
         """Note that an approved request was carried out, in the transaction that does it. Its names go."""
         self._rows.note_change()
-        self._change(id, schema.held.c.done_at.is_(None), done_at=self._rows.now(), generation=generation)
+        values = {"done_at": self._rows.now(), "generation": generation}
+        self._rows.amend(schema.held, id=id, done_at=None, to=values)
         self._forget_names(id)
 
     def rates(self, caller: str, *, but: str) -> Rates:
@@ -193,11 +146,8 @@ class HeldRequests:
             ),
         )
 
-    def _change(self, id: str, *conditions: Any, **values: Any) -> None:
-        self._rows.amend(schema.held, schema.held.c.id == id, *conditions, **values)
-
     def _forget_names(self, id: str) -> None:
-        self._rows.delete(schema.held_names, schema.held_names.c.held == id)
+        self._rows.delete(schema.held_names, held=id)
 
 
 class Repairs:
@@ -206,50 +156,40 @@ class Repairs:
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
 
-    def all(self, *conditions: Any) -> list[Repair]:
-        """Every repair that is remembered, the newest first."""
-        return sorted(self._rows.values(Repair, *conditions), key=lambda repair: (-repair.asked_at, repair.id))
-
-    def find(self, id: str) -> Repair | None:
-        return next(iter(self.all(_columns.id == id)), None)
-
     def living(self) -> Repair | None:
         """The repair that runs."""
-        return next((repair for repair in self.all(_columns.ended_at.is_(None)) if self._lives(repair)), None)
+        return next(filter(self._lives, self._rows.all(Repair, ended_at=None)), None)
 
     def interrupted(self) -> Repair | None:
         """The newest repair whose process is gone before its end."""
-        return next((repair for repair in self.all(_columns.ended_at.is_(None)) if not self._lives(repair)), None)
+        return next((repair for repair in self._rows.all(Repair, ended_at=None) if not self._lives(repair)), None)
 
     def is_busy(self) -> bool:
         """True if a policy begins no repair now: one runs or is to be taken up, or the last one has just ended.
 
         After a failure that is longer: the next one would do no better.
         """
-        repairs = self.all()
-        if any(repair.ended_at is None for repair in repairs):
-            return True
-        last = repairs[0] if repairs else None
-        if last is None or last.ended_at is None:
-            return False
-        return self._rows.now() - last.ended_at < (_AFTER_END_SECONDS if last.error is None else _AFTER_FAILURE_SECONDS)
+        repairs = self._rows.all(Repair)
+        if not repairs or any(repair.ended_at is None for repair in repairs):
+            return bool(repairs)
+        pause = _AFTER_END_SECONDS if repairs[0].error is None else _AFTER_FAILURE_SECONDS
+        return self._rows.now() - (repairs[0].ended_at or 0.0) < pause
 
     def hours_left(self, hours_a_day: float | None) -> float | None:
         """Hours of so many that repairs have not worked within the last 24; None: no bound."""
         if hours_a_day is None:
             return None
-        since = self._rows.now() - _DAY_SECONDS
-        return hours_a_day - sum(repair.seconds for repair in self.all() if repair.seen_at > since) / 3600
+        lately = self._rows.all(Repair, schema.repairs.c.seen_at > self._rows.now() - _DAY_SECONDS)
+        return hours_a_day - sum(repair.seconds for repair in lately) / 3600
 
     def begin(self, asked_by: str, *, hours: float | None, stages: int) -> Repair | None:
         """Note a new repair, as this process's; None if one runs. An interrupted one ends."""
         if self.living() is not None:
             return None
-        for old in self.all(_columns.ended_at.is_(None)):
-            self.end(old.id, process=old.process, error=INTERRUPTED)
         time = self._rows.now()
+        self._rows.amend(schema.repairs, ended_at=None, to={"ended_at": time, "seen_at": time, "error": INTERRUPTED})
         repair = Repair(
-            id=secrets.token_hex(8),
+            id=secrets.token_hex(_ID_BYTES),
             asked_by=asked_by,
             hours=hours,
             host=this_machine(),
@@ -259,8 +199,8 @@ class Repairs:
             stages=stages,
         )
         self._rows.add(repair)
-        old_ones = [(old.id,) for old in self.all()[_KEPT:] if old.seen_at < time - _KEPT_SECONDS]
-        self._rows.delete_all(schema.repairs, old_ones, _columns.id)
+        old = (each for each in self._rows.all(Repair)[_KEPT:] if each.seen_at < time - _KEPT_SECONDS)
+        self._rows.remove(schema.repairs, ({"id": each.id} for each in old))
         return repair
 
     def take_up(self, *, stages: int, hours_left: float | None = None) -> Repair | None:
@@ -280,8 +220,8 @@ class Repairs:
             most = repair.seconds / 3600 + hours_left
             hours = most if hours is None else min(hours, most)
         again = {"host": this_machine(), "process": os.getpid(), "hours": hours, "attempts": repair.attempts + 1}
-        self._change(repair.id, **again, stages=stages, trained=0, share=0.0)
-        return self.find(repair.id)
+        self._change({**again, "stages": stages, "trained": 0, "share": 0.0}, id=repair.id)
+        return self._rows.find(Repair, id=repair.id)
 
     def hand_over(self, id: str, *, process: int, server: int) -> bool:
         """Note the process, of this machine, that works on a repair in the place of the server that started it.
@@ -289,33 +229,33 @@ class Repairs:
         Both note it: the server at once, for the process may die early; the process, for the server may. False if the
         repair is neither's.
         """
-        return self._change(
-            id, _columns.host == this_machine(), _columns.process.in_((process, server)), process=process
-        )
+        either = schema.repairs.c.process.in_((process, server))
+        return self._change({"process": process}, either, id=id, host=this_machine())
 
     def beat(self, id: str, *, process: int, trained: int, share: float, seconds: float) -> bool:
         """Note that a process, of this machine, works on a repair; False if it is not its own, or has ended."""
-        worked = _columns.seconds + seconds
-        return self._change(id, *_of(process), trained=trained, share=share, seconds=worked)
+        repair = self._rows.find(Repair, id=id)
+        worked = {"trained": trained, "share": share, "seconds": seconds + (repair.seconds if repair else 0.0)}
+        return self._change(worked, id=id, host=this_machine(), process=process)
 
     def is_silent(self, process: int) -> bool:
         """True if a process of this machine has not told of its repair for a while."""
-        since = self._rows.now() - LEASE_SECONDS / 3
-        return any(repair.seen_at < since for repair in self.all(*_of(process), _columns.ended_at.is_(None)))
+        earlier = schema.repairs.c.seen_at < self._rows.now() - LEASE_SECONDS / 3
+        return self._rows.find(Repair, earlier, ended_at=None, host=this_machine(), process=process) is not None
 
     def note_process(self, process: int, *, gone: bool) -> None:
         """Note that a process of this machine lives, or is gone, whatever process gets its number."""
         values = {"process": _NO_PROCESS} if gone else {"seen_at": self._rows.now()}
-        self._rows.amend(schema.repairs, *_of(process), _columns.ended_at.is_(None), **values)
+        self._rows.amend(schema.repairs, ended_at=None, host=this_machine(), process=process, to=values)
 
     def end(self, id: str, *, process: int, error: str | None) -> None:
         """Note that a process, to which a repair belongs, has ended it."""
-        self._change(id, _columns.process == process, ended_at=self._rows.now(), error=error)
+        self._change({"ended_at": self._rows.now(), "error": error}, id=id, process=process)
 
-    def _change(self, id: str, *conditions: Any, **values: Any) -> bool:
-        """Change a repair that has not ended; False if the conditions do not hold."""
-        mine = _columns.id == id, _columns.ended_at.is_(None), *conditions
-        return self._rows.amend(schema.repairs, *mine, seen_at=self._rows.now(), **values) == 1
+    def _change(self, values: Mapping[str, Any], *conditions: Any, **equal: Any) -> bool:
+        """Change a repair that has not ended; False if there is none of those."""
+        to = {**values, "seen_at": self._rows.now()}
+        return self._rows.amend(schema.repairs, *conditions, ended_at=None, **equal, to=to) == 1
 
     def _lives(self, repair: Repair) -> bool:
         """True if its process tells of itself; on this machine, if it also is there."""
@@ -324,8 +264,3 @@ class Repairs:
         if repair.host != this_machine():
             return True
         return repair.process != _NO_PROCESS and is_running(repair.process, seen_at=repair.seen_at)
-
-
-def _of(process: int) -> tuple[Any, Any]:
-    """The condition that a repair is that of a process of this machine."""
-    return _columns.host == this_machine(), _columns.process == process

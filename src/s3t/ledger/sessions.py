@@ -7,13 +7,10 @@ import os
 from collections.abc import Collection
 from typing import Any
 
-from sqlalchemy import ColumnElement, select
-
 from s3t.core import Stage
 from s3t.ledger import schema
-from s3t.ledger.condemning import condemn
-from s3t.ledger.rows import LOST_SESSIONS, Rows, of_stage
-from s3t.ledger.schema import prefix_text, stage_at
+from s3t.ledger.rows import LOST_SESSIONS, Rows
+from s3t.ledger.schema import of_stage, stage_at
 from s3t.ledger.state import Session
 from s3t.processes import is_running, this_machine
 
@@ -60,13 +57,12 @@ class Sessions:
 
     def beat(self, session: Session) -> bool:
         """Note that a session lives; False if it counted as dead meanwhile."""
-        table = schema.sessions
-        return self._rows.amend(table, table.c.session == session.name, seen_at=self._rows.now()) == 1
+        return self._rows.amend(schema.sessions, session=session.name, to={"seen_at": self._rows.now()}) == 1
 
     def end(self, names: Collection[str]) -> None:
         """Remove sessions and their claims."""
-        self._drop_claims(schema.claims.c.session.in_(list(names)))
-        self._rows.delete(schema.sessions, schema.sessions.c.session.in_(list(names)))
+        self._drop_claims(schema.claims.c.session.in_(names))
+        self._rows.remove(schema.sessions, ({"session": name} for name in names))
 
     def end_dead(self) -> list[Any]:
         """Remove sessions whose process is gone, and sessions of other machines without a heartbeat for a lease.
@@ -75,8 +71,7 @@ class Sessions:
         """
         rows = self._rows.read(schema.sessions)
         living = self._living(rows)
-        dead = [row for row in rows if row not in living]
-        if dead:
+        if dead := [row for row in rows if row not in living]:
             self.end([row.session for row in dead])
         here = this_machine(), os.getpid()
         lost = [row for row in dead if (row.host, row.process) != here]  # those of this process have ended in order
@@ -113,7 +108,7 @@ class Sessions:
             for row in self._sessions(schema.sessions.c.generation < generation)
         ]
 
-    def _sessions(self, *conditions: ColumnElement[bool]) -> list[Any]:
+    def _sessions(self, *conditions: Any) -> list[Any]:
         """Rows of sessions that live."""
         return self._living(self._rows.read(schema.sessions, *conditions))
 
@@ -147,14 +142,12 @@ class Sessions:
 
         With `again`, also if the ledger names this session: it could not be given back the last time.
         """
-        self.end_dead()
-        table = schema.claims
         # A session that slept until it was removed may still claim; that counts once it is entered again.
-        living = select(table.c.session).join(schema.sessions, schema.sessions.c.session == table.c.session)
-        holder = self._rows.connection.execute(living.where(*of_stage(table, stage))).scalar_one_or_none()
-        if holder is not None and not (again and holder == session.name):
+        living = {row.session for row in self.end_dead()}
+        holders = living & {row.session for row in self._rows.read(schema.claims, **of_stage(stage))}
+        if holders and not (again and holders == {session.name}):
             return False
-        self._rows.upsert(table, [{"shard": stage.shard, "prefix": prefix_text(stage), "session": session.name}])
+        self._rows.upsert(schema.claims, [{**of_stage(stage), "session": session.name}])
         return True
 
     def announce(self, stage: Stage, key: str, session: Session) -> bool:
@@ -162,7 +155,7 @@ class Sessions:
 
         If it never commits the stage, the end of the claim condemns the artifact.
         """
-        return self._rows.amend(schema.claims, *_claim_of(stage, session), key=key) == 1
+        return self._rows.amend(schema.claims, **_claim_of(stage, session), to={"key": key}) == 1
 
     def announced(self) -> set[tuple[int, str]]:
         """Artifacts, (shard, key), that living sessions are putting."""
@@ -171,11 +164,11 @@ class Sessions:
 
     def has_announced(self, stage: Stage, key: str, session: Session) -> bool:
         """True if a session has a claim on a stage, and has announced that key."""
-        return bool(self._rows.read(schema.claims, *_claim_of(stage, session), schema.claims.c.key == key))
+        return bool(self._rows.read(schema.claims, **_claim_of(stage, session), key=key))
 
     def release(self, stage: Stage, session: Session) -> bool:
         """Give a claim back; False if the session had lost it."""
-        return self._drop_claims(*_claim_of(stage, session)) == 1
+        return self._drop_claims(**_claim_of(stage, session)) == 1
 
     def release_all_but(self, stages: Collection[Stage], session: Session) -> None:
         """Give back every claim of a session except those on some stages."""
@@ -183,22 +176,21 @@ class Sessions:
             if name == session.name and stage not in stages:
                 self.release(stage, session)
 
-    def _drop_claims(self, *conditions: Any) -> int:
+    def _drop_claims(self, *conditions: Any, **equal: Any) -> int:
         """Remove claims, and condemn artifacts that were announced and not committed; returns the number of claims."""
-        table, stages = schema.claims, schema.stages
-        rows = self._rows.read(table, *conditions)
-        self._rows.delete(table, *conditions)
+        rows = self._rows.read(schema.claims, *conditions, **equal)
+        self._rows.delete(schema.claims, *conditions, **equal)
         announced = [row for row in rows if row.key is not None]
         put = {(row.shard, row.key) for row in announced}
         kept = {
             (stage.shard, stage.key)
             for row in announced
-            for stage in self._rows.read(stages, stages.c.shard == row.shard, stages.c.prefix == row.prefix)
+            for stage in self._rows.read(schema.stages, shard=row.shard, prefix=row.prefix)
         }
-        condemn(self._rows, artifacts=put - kept)
+        self._rows.condemn(artifacts=put - kept)
         return len(rows)
 
 
-def _claim_of(stage: Stage, session: Session) -> tuple[Any, ...]:
-    """The condition that a row of `claims` is a session's, on a stage."""
-    return (*of_stage(schema.claims, stage), schema.claims.c.session == session.name)
+def _claim_of(stage: Stage, session: Session) -> dict[str, Any]:
+    """The columns of a session's claim on a stage."""
+    return {**of_stage(stage), "session": session.name}

@@ -5,31 +5,19 @@ from __future__ import annotations
 import math
 import secrets
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from sqlalchemy import and_, exists, func, or_, select, union
+from sqlalchemy import and_, exists, func, or_, select, tuple_, union
 
 from s3t.core import Place, Stage
 from s3t.errors import KeyDestroyedError
 from s3t.ledger import schema
-from s3t.ledger.condemning import artifact_entry, condemn, walk_again
 from s3t.ledger.exports import ExportRows
-from s3t.ledger.filling import forget_run
 from s3t.ledger.history import History
-from s3t.ledger.rows import (
-    CHANGES,
-    COMMITS,
-    CONFIRMED,
-    KEY_DESTROYED,
-    REMOVALS,
-    WALKED,
-    Rows,
-    at,
-    damaged,
-)
-from s3t.ledger.schema import prefix_text, row_of, stage_at, value_of
-from s3t.ledger.servers import HeldRequests, Repairs, Tokens
+from s3t.ledger.rows import CHANGES, COMMITS, CONFIRMED, KEY_DESTROYED, REMOVALS, WALKED, Rows, damaged
+from s3t.ledger.schema import of_place, of_stage, stage_at, value_of
+from s3t.ledger.servers import HeldRequests, Repairs
 from s3t.ledger.sessions import Sessions
 from s3t.ledger.state import (
     Acceptance,
@@ -57,7 +45,6 @@ class Transaction:
         self.sessions = Sessions(rows)
         self.history = History(rows)
         self.exports = ExportRows(rows)
-        self.tokens = Tokens(rows)
         self.repairs = Repairs(rows)
         self.held = HeldRequests(rows)
         self._run = rows.connection.execute
@@ -123,9 +110,8 @@ class Transaction:
 
     def _remove_stages(self, stages: Collection[Stage]) -> None:
         """Remove the rows of live stages."""
-        table, live = schema.stages, self._read_live()
-        rows = ((stage.shard, prefix_text(stage)) for stage in stages)
-        self.rows.delete_all(table, rows, table.c.shard, table.c.prefix)
+        live = self._read_live()
+        self.rows.remove(schema.stages, map(of_stage, stages))
         self.rows.raise_note(REMOVALS)
         left = {stage: each for stage, each in live.artifacts.items() if stage not in stages}
         self.live = LiveStages(artifacts=left, commits=live.commits, removals=live.removals + 1)
@@ -144,11 +130,7 @@ class Transaction:
 
     def records_in(self, place: Place) -> list[RecordRow]:
         """Every record of a slice."""
-        return self.rows.values(RecordRow, *at(schema.records, place))
-
-    def add_records(self, records: Iterable[RecordRow]) -> None:
-        """Write rows of records that the ledger has lost."""
-        self.rows.upsert(schema.records, map(row_of, records))
+        return self.rows.all(RecordRow, **of_place(place))
 
     def accept(self, acceptances: Sequence[Acceptance], *, above: int = 0) -> list[int]:
         """Take records, and the stages trained on them, out of use; returns the new generations.
@@ -156,7 +138,7 @@ class Transaction:
         Their bytes are still there; the same transaction notes what is to be erased. No record or stage is in two of
         the acceptances, one for each generation, in order.
         """
-        first = max(above, self.rows.generation_now()) + 1
+        first = max(above, self.snapshot().generation) + 1
         self._first_new = min(self._first_new, first)
         numbered = list(enumerate(acceptances, start=first))
         time = self.rows.now()
@@ -179,29 +161,27 @@ class Transaction:
 
     def _take_out_records(self, numbered: Sequence[tuple[int, Acceptance]]) -> None:
         taken = {row.token: (row, number) for number, acceptance in numbered for row in acceptance.rows}
-        self.rows.delete_all(schema.records, ((token,) for token in taken), schema.records.c.token)
+        self.rows.remove(schema.records, ({"token": token} for token in taken))
         subjects = {row.subject: number for row, number in taken.values() if row.subject is not None}
         column = schema.records.c.subject
         left = {row.subject for row in self.rows.select_in(select(column).distinct(), column, subjects)}
         gone = {token: number for token, (_, number) in taken.items()}
         gone |= {subject: number for subject, number in subjects.items() if subject not in left}
         self.rows.upsert(schema.deleted, ({"token": token, "generation": number} for token, number in gone.items()))
-        erasing = (
-            {"token": row.token, "shard": row.place.shard, "slice": row.place.slice, "generation": number}
-            for row, number in taken.values()
-        )
+        erasing = ({"token": row.token, **of_place(row.place), "generation": number} for row, number in taken.values())
         self.rows.upsert(schema.erasing_records, erasing)
         lost = sum((Counter(acceptance.losses) for _, acceptance in numbered), Counter[Place]())
-        rows = self.rows.read(schema.slices)
-        hit = [(row, lost[Place(row.shard, row.slice)]) for row in rows if Place(row.shard, row.slice) in lost]
-        self.rows.change(schema.slices, [(row, {"records": row.records - count}) for row, count in hit])
+        hit = self.rows.read_in(schema.slices, tuple_(schema.slices.c.shard, schema.slices.c.slice), lost)
+        fewer = ({**row._mapping, "records": row.records - lost[Place(row.shard, row.slice)]} for row in hit)
+        self.rows.upsert(schema.slices, fewer)
 
     def _take_out_stages(self, numbered: Sequence[tuple[int, Acceptance]]) -> None:
         hit = [(number, stage, key) for number, each in numbered for stage, key in each.tainted.items()]
         if not hit:
             return
         self._remove_stages({stage for _, stage, _ in hit})
-        self.rows.upsert(schema.condemned, (artifact_entry(stage.shard, key, number) for number, stage, key in hit))
+        rows = ({"shard": stage.shard, "name": key, "generation": number} for number, stage, key in hit)
+        self.rows.upsert(schema.condemned, rows)
 
     def to_erase(self, *, received_by: float = math.inf) -> ToErase:
         """Records, artifacts and versions of slices that are to be erased.
@@ -214,14 +194,13 @@ class Transaction:
         by_slice = select(table.c.shard, table.c.slice, oldest).select_from(generations)
         rows = self._run(by_slice.group_by(table.c.shard, table.c.slice))
         since = {Place(row.shard, row.slice): row.received_at for row in rows}
+        records: dict[Place, set[bytes]] = {place: set() for place, time in since.items() if time <= received_by}
+        for row in self.rows.read_in(table, tuple_(table.c.shard, table.c.slice), records):
+            records[Place(row.shard, row.slice)].add(row.token)
         artifacts, versions = self.condemned()
         return ToErase(
             since=since,
-            records={
-                place: frozenset(row.token for row in self.rows.read(table, *at(table, place)))
-                for place, time in since.items()
-                if time <= received_by
-            },
+            records={place: frozenset(tokens) for place, tokens in records.items()},
             artifacts=artifacts,
             versions=versions,
             slices=self.snapshot().slices,
@@ -245,31 +224,22 @@ class Transaction:
         False if the old version is not current any more: this process has lost the run's lock. The new version may hold
         what was deleted meanwhile, and is condemned.
         """
-        slices, table, tokens = schema.slices, schema.erasing_records, list(gone)
-        row = next(iter(self.rows.read(slices, *at(slices, place))), None)
+        slices, table = schema.slices, schema.erasing_records
+        row = next(iter(self.rows.read(slices, **of_place(place))), None)
         if row is None:
             raise damaged(slices, 1)
         if row.digest != old:
-            self.condemn(versions=[(place, new)])
+            self.rows.condemn(versions=[(place, new)])
             return False
-        generations = [erasing.generation for erasing in self.rows.read_in(table, table.c.token, tokens)]
-        self.rows.delete_all(table, ((token,) for token in tokens), table.c.token)
+        generations = [erasing.generation for erasing in self.rows.read_in(table, table.c.token, gone)]
+        self.rows.remove(table, ({"token": token} for token in gone))
         if new != old:
-            self.rows.change(slices, [(row, {"digest": new})])
+            self.rows.upsert(slices, [{**row._mapping, "digest": new}])
             self.note_removed(versions=[(place, new)])
-            condemn(self.rows, versions=[(place, old)], generation=min(generations, default=0))
-        walk_again(self.rows, min(generations, default=None))
+            self.rows.condemn(versions=[(place, old)], generation=min(generations, default=0))
+        self.rows.walk_again(min(generations, default=None))
         self.rows.note_change()
         return True
-
-    def condemn(
-        self, *, artifacts: Collection[tuple[int, str]] = (), versions: Collection[tuple[Place, str]] = ()
-    ) -> None:
-        """Note that artifacts, (shard, key), and versions of slices must not stay; current versions are left out.
-
-        A version that is about to be put is condemned until it is current.
-        """
-        condemn(self.rows, artifacts=artifacts, versions=versions)
 
     def note_removed(
         self, artifacts: Collection[tuple[int, str]] = (), *, versions: Collection[tuple[Place, str]] = ()
@@ -277,7 +247,7 @@ class Transaction:
         """Note that condemned artifacts and versions of slices are removed."""
         names = [*artifacts, *((place.shard, digest) for place, digest in versions)]
         if names:
-            self.rows.delete_all(schema.condemned, names, schema.condemned.c.shard, schema.condemned.c.name)
+            self.rows.remove(schema.condemned, ({"shard": shard, "name": name} for shard, name in names))
             self.rows.note_change()
 
     def note_walked(self, generation: int) -> None:
@@ -296,11 +266,10 @@ class Transaction:
         Its own transaction cannot: a prediction may begin before the commit, without seeing it. After a crash between
         the two this comes late, and the time is later than the true one.
         """
-        log = schema.generations
-        unnoted = log.c.erased_at.is_(None), log.c.accepted_at.is_(None)  # the first has an index
-        rows = self.rows.read(log, *unnoted, log.c.generation < self._first_new)
+        log = schema.generations  # `erased_at` has an index
+        rows = self.rows.read(log, log.c.generation < self._first_new, erased_at=None, accepted_at=None)
         time = self.rows.now()
-        self.rows.change(log, [(row, {"accepted_at": max(row.received_at, time)}) for row in rows])
+        self.rows.upsert(log, ({**row._mapping, "accepted_at": max(row.received_at, time)} for row in rows))
 
     def settle(self) -> None:
         """Note which generations are accepted, effective and erased by now.
@@ -313,30 +282,32 @@ class Transaction:
         log, walked = schema.generations, self.rows.note(WALKED)
         # Only rows that may change are read: thousands may wait for erasure, and each deletion settles.
         holding = (schema.erasing_records, schema.condemned, schema.withdrawals)
-        left = union(*(select(table.c.generation) for table in holding))
-        gone = and_(log.c.generation <= walked, log.c.generation.not_in(left))
-        rows = self.rows.read(log, log.c.erased_at.is_(None), or_(log.c.effective_at.is_(None), gone))
-        time = self.rows.now()
-        remaining = set(self._run(left).scalars())
-        changes = []
-        for row in rows:
+        left = log.c.generation.in_(union(*(select(table.c.generation) for table in holding)))
+        gone = and_(log.c.generation <= walked, ~left)
+        query = select(log, left.label("left")).where(
+            log.c.erased_at.is_(None), or_(log.c.effective_at.is_(None), gone)
+        )
+        time, changes = self.rows.now(), []
+        for row in self.rows.checked(log, self._run(select(log, left.label("left")).where(*may_change))):
             accepted, effective, erased = row.accepted_at, row.effective_at, None
             if accepted is None and row.generation < self._first_new:
                 accepted = max(row.received_at, time)
             if effective is None and accepted is not None and answered >= row.generation:
                 effective = max(accepted, time)
             passed = row.generation <= min(walked, used)  # every place was gone through, and no memory has it any more
-            if effective is not None and passed and row.generation not in remaining:
+            if effective is not None and passed and not row.left:
                 erased = max(effective, time)
             if (accepted, effective, erased) != (row.accepted_at, row.effective_at, None):
-                changes.append((row, {"accepted_at": accepted, "effective_at": effective, "erased_at": erased}))
-        if self.rows.change(log, changes):
+                times = {"accepted_at": accepted, "effective_at": effective, "erased_at": erased}
+                changes.append({**row._mapping, **times})
+        if changes:
+            self.rows.upsert(log, changes)
             self.rows.note_change()
 
     def announce(self, trained: Trained) -> bool:
         """Note that a stage's artifact is about to be put; False if it could not be committed any more."""
-        table = schema.condemned  # an artifact that is being erased under that key would be erased after it is put
-        erasing = self.rows.read(table, table.c.shard == trained.stage.shard, table.c.name == trained.key)
+        # An artifact that is being erased under that key would be erased after it is put.
+        erasing = self.rows.read(schema.condemned, shard=trained.stage.shard, name=trained.key)
         return (
             not erasing
             and self._may_be_committed(trained)
@@ -352,9 +323,8 @@ class Transaction:
         before, stage, key = self.snapshot(), trained.stage, trained.key
         if not self._may_be_committed(trained) or not self.sessions.has_announced(stage, key, trained.session):
             return False
-        row = {"shard": stage.shard, "prefix": prefix_text(stage)}
-        self.rows.upsert(schema.stages, [{**row, "key": key, "manifest": trained.manifest}])
-        self.rows.upsert(schema.durations, [{**row, "seconds": trained.seconds}])
+        self.rows.upsert(schema.stages, [{**of_stage(stage), "key": key, "manifest": trained.manifest}])
+        self.rows.upsert(schema.durations, [{**of_stage(stage), "seconds": trained.seconds}])
         self.rows.raise_note(REMOVALS if stage in before.stages else COMMITS)
         self.sessions.release(stage, trained.session)
         self.rows.note_change()
@@ -378,11 +348,12 @@ class Transaction:
         gone = {stage: key for stage, key in stages.items() if live.get(stage) == key}
         if gone:
             self._remove_stages(gone.keys())
-        self.condemn(artifacts={(stage.shard, key) for stage, key in gone.items()})
+        self.rows.condemn(artifacts={(stage.shard, key) for stage, key in gone.items()})
 
     def forget_run(self) -> None:
         """Forget what belongs to the run alone that this ledger was copied from."""
-        forget_run(self.rows.connection)
+        for table in schema.of_one_run:
+            self.rows.delete(table)
 
     def touch(self) -> None:
         """Write something, so that the end of the transaction waits for the disk."""

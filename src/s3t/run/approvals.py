@@ -53,7 +53,7 @@ class Approvals:
     def all(self) -> tuple[Held, ...]:
         """Every held request, the newest first; those that were decided included."""
         with self._parts.ledger.reading() as transaction:
-            return tuple(transaction.held.all())
+            return tuple(transaction.rows.all(Held))
 
     def waiting(self) -> tuple[Held, ...]:
         """Held requests without a decision, the newest first."""

@@ -60,7 +60,7 @@ def clone(parts: Parts, to: Path) -> None:
             make_folder(to.absolute().parent, mode=0o777)  # the user's, not the run's
             remove_unfinished(to)
             with parts.ledger.writing() as transaction:  # first: the run's deletions have to reach what it copies
-                transaction.history.note_clone(note)
+                transaction.rows.add(note)
             try:
                 made.root.mkdir(mode=0o700)
                 sync_folder(to.parent)
@@ -70,7 +70,7 @@ def clone(parts: Parts, to: Path) -> None:
                 with suppress(StorageError, OSError):  # else the next erasure removes it
                     remove_folder_durably(made.root)
                     with parts.ledger.writing() as transaction:
-                        transaction.history.forget_clones([note])
+                        transaction.rows.discard([note])
 
 
 def adopt(parts: Parts) -> None:
@@ -111,7 +111,7 @@ def _fill(parts: Parts, made: Layout, to: Path, note: Clone) -> None:
     ledger = parts.ledger.clone(address)
     try:
         with ledger.writing() as transaction:
-            transaction.history.forget_clones([note])  # it is this run itself
+            transaction.rows.discard([note])  # it is this run itself
         snapshot = ledger.snapshot()
         source = parts.layout
         artifacts = [

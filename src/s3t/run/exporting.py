@@ -389,7 +389,7 @@ class _Announced:
             ]
             if not transaction.exports.commit(named, transaction.snapshot()):
                 raise Overtaken
-            found = transaction.exports.find(named.mark)
+            found = transaction.rows.find(ExportRow, mark=named.mark)
         if same and not new:
             self.parts.withdrawer.discard(named)
             return same[0]

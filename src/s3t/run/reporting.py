@@ -11,7 +11,7 @@ from typing import Literal
 from s3t.bugs import log_failure
 from s3t.core import Inventory, Place, Stage, StageCosts, by_kind
 from s3t.errors import PlanningError, S3TError
-from s3t.ledger import ExportRow, Transaction
+from s3t.ledger import Clone, ExportRow, Transaction
 from s3t.recipe import Recipe
 from s3t.results.log import LogEntry
 from s3t.results.state import Chain, Export, Forecast, Shard, Status
@@ -48,7 +48,7 @@ def _waited_for(transaction: Transaction, unfinished: Sequence[LogEntry]) -> lis
     if not unfinished or time.time() < unfinished[0].received_at + MOMENT_SECONDS:
         return []
     number = unfinished[0].generation
-    clones = [f"the clone in {clone.path}" for clone in transaction.history.clones()]
+    clones = [f"the clone in {clone.path}" for clone in transaction.rows.all(Clone)]
     return [f"deletion {number} waits for {who}" for who in (*transaction.sessions.waited_for(number), *clones)]
 
 

@@ -350,7 +350,7 @@ class Keeper:
         erased; the log says so.
         """
         with self._parts.ledger.reading() as transaction:
-            noted = transaction.exports.find(made.mark)
+            noted = transaction.rows.find(ExportRow, mark=made.mark)
         if noted is None or noted.withdrawn_at is not None:
             return
         left = f"export {noted.label} was made on {noted.host}: remove it there, then say so (s3t export --withdrawn)"

@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from s3t.ledger import DepthChange, Held, Repair
 from s3t.run.forecasting import forecast_of
 from s3t.run.reporting import forecast_now
 
 if TYPE_CHECKING:
     from s3t.core import Inventory, Stage
-    from s3t.ledger import DepthChange, Held, Repair
     from s3t.results.changes import Deletion
     from s3t.results.state import Forecast, Status
     from s3t.run import Run
@@ -90,8 +90,8 @@ class Board:
             return Look(
                 changes=changes,
                 training=frozenset(transaction.sessions.in_training()),
-                repairs=tuple(transaction.repairs.all()),
-                held=tuple(transaction.held.all()),
+                repairs=tuple(transaction.rows.all(Repair)),
+                held=tuple(transaction.rows.all(Held)),
             )
 
     def last_look(self) -> Look:
@@ -111,7 +111,7 @@ class Board:
 
     def _depths(self) -> tuple[DepthChange, ...]:
         with self.run.parts.ledger.reading() as transaction:
-            return tuple(transaction.history.depths())
+            return tuple(transaction.rows.all(DepthChange))
 
     def impact(self, look: Look, held: Held) -> Deletion:
         """Forecast of a held request. Computing it reads the names of every slice, so it is kept."""
