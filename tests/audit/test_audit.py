@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import s3t
-from s3t.audit import Auditor
 from s3t.core import Stage
 from s3t.ledger import schema
+from s3t.run import auditing
 from testing import tiny
 from testing.roles import roles
 from tests.run.worlds import SMALL, trained_run
@@ -112,10 +112,9 @@ def test_what_was_changed_in_the_ledger_past_s3t_is_found_by_a_process_that_know
 def test_which_stages_are_trained_again_cannot_be_foreseen():
     stages = {Stage(shard, order): "key" for shard in range(20) for order in [(0,), (0, 1), (1,)]}
     snapshot = SimpleNamespace(stages=stages)
-    auditor = Auditor(slices=None, secret=None, store=None, inputs=None, base_digest=None, train=None)
-    drawn = {tuple(auditor.sample(snapshot, 5, None)) for _ in range(20)}
+    drawn = {tuple(auditing.sample(snapshot, 5, None)) for _ in range(20)}
     assert len(drawn) > 15  # of 5 million
-    assert auditor.sample(snapshot, 5, 7) == auditor.sample(snapshot, 5, 7) != auditor.sample(snapshot, 5, 8)
+    assert auditing.sample(snapshot, 5, 7) == auditing.sample(snapshot, 5, 7) != auditing.sample(snapshot, 5, 8)
 
 
 def test_an_artifact_of_nobody_is_found_and_swept_at_the_next_opening(trained):
@@ -130,10 +129,10 @@ def test_a_deletion_that_is_accepted_meanwhile_is_no_mismatch(trained, monkeypat
     """What it leaves in the store waits for the audit; what nobody has named is found all the same."""
     path = next(trained.path.glob("artifacts/**/*.safetensors"))
     path.with_name("0" * 64 + ".safetensors").write_bytes(path.read_bytes())
-    check, deleting = Auditor.check, []
+    check, deleting = auditing.check, []
 
-    def delete_at_the_second(self, snapshot, contents):
-        found = check(self, snapshot, contents)
+    def delete_at_the_second(parts, snapshot, contents):
+        found = check(parts, snapshot, contents)
         if found_before and not deleting:
             deleting.append(threading.Thread(target=trained.delete, kwargs={"records": ["r3"]}))
             deleting[0].start()
@@ -143,7 +142,7 @@ def test_a_deletion_that_is_accepted_meanwhile_is_no_mismatch(trained, monkeypat
         return found
 
     found_before: list[bool] = []
-    monkeypatch.setattr(Auditor, "check", delete_at_the_second)
+    monkeypatch.setattr(auditing, "check", delete_at_the_second)
     report = trained.audit()
     deleting[0].join()
     assert [mismatch["key"] for mismatch in report.mismatches] == ["0" * 64]

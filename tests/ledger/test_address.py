@@ -3,7 +3,7 @@
 import pytest
 
 from s3t.errors import RecipeError
-from s3t.ledger.address import PostgresAddress, parsed, without_password
+from s3t.ledger.engines import PostgresAddress, parsed, without_password
 from s3t.recipe import recipe_from
 from testing import tiny
 

@@ -7,7 +7,7 @@ import pytest
 
 from s3t.errors import StorageError
 from s3t.ledger import Ledger
-from s3t.ledger.read_only import UnsteadyError, connection, steady
+from s3t.ledger.engines import UnsteadyError, read_only_connection, steady
 from tests.mounts import mounted_read_only
 
 
@@ -25,7 +25,7 @@ def database(tmp_path):
 
 
 def rows(path):
-    reader = connection(path)
+    reader = read_only_connection(path)
     try:
         return reader.execute("SELECT count(*) FROM t").fetchone()[0]
     finally:
@@ -57,11 +57,11 @@ def test_a_log_without_its_index_is_refused_and_never_left_out(database, tmp_pat
         shutil.copy2(database.with_name(database.name + suffix), copy.with_name(copy.name + suffix))
     writer.close()
     with pytest.raises(StorageError, match=r"perhaps accepted deletions.*Open the run once where it can be written"):
-        connection(copy)
+        read_only_connection(copy)
 
 
 def test_what_was_written_to_while_it_was_read_is_thrown_away(database):
-    reader = connection(database)
+    reader = read_only_connection(database)
     with pytest.raises(UnsteadyError), steady(database):  # noqa: PT012
         reader.execute("SELECT * FROM t").fetchall()
         writer = sqlite3.connect(database, isolation_level=None)
@@ -72,9 +72,9 @@ def test_what_was_written_to_while_it_was_read_is_thrown_away(database):
 
 
 def test_a_network_file_system_is_refused(database, monkeypatch):
-    monkeypatch.setattr("s3t.ledger.read_only._file_system", lambda path: "nfs4")
+    monkeypatch.setattr("s3t.ledger.engines._file_system", lambda path: "nfs4")
     with pytest.raises(StorageError, match=r"network file system \(nfs4\).*PostgreSQL"):
-        connection(database)
+        read_only_connection(database)
 
 
 def test_nothing_is_written(database, monkeypatch):

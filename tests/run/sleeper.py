@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import s3t
-from s3t.ledger.locks import FileProcessLock, RunLock, hold
+from s3t.ledger.locks import RunLock, file_lock, hold
 from tests.run.meanwhile import Meanwhile
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,7 +63,7 @@ def _nobody_writing(run: Path) -> Iterator[None]:
     not what is tried here.
     """
     with (
-        hold(RunLock(FileProcessLock(run / "lock"))),
+        hold(RunLock(file_lock(run / "lock"))),
         closing(sqlite3.connect(run / "ledger.sqlite", timeout=60)) as ledger,
     ):
         ledger.execute("BEGIN IMMEDIATE")

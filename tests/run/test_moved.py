@@ -11,7 +11,7 @@ import s3t
 from s3t.deletion import unfinished
 from s3t.deletion.unfinished import new_folder
 from s3t.ledger import Clone
-from s3t.ledger.locks import FileProcessLock
+from s3t.ledger.locks import file_lock
 from s3t.run import cloning, reporting
 from s3t.store import blobs
 from s3t.store.artifacts import Artifacts
@@ -183,17 +183,18 @@ def test_a_folder_that_is_away_for_one_step_of_an_erasure_is_not_called_erased(p
 def test_a_lock_makes_no_folder_and_is_of_the_folder_that_was_opened(tmp_path):
     folder = tmp_path / "run"
     folder.mkdir()
-    lock = FileProcessLock(folder / "lock")
-    assert lock.take()
-    assert not FileProcessLock(folder / "lock").take()
-    lock.give()
+    take = file_lock(folder / "lock")
+    give = take()
+    assert give is not None
+    assert file_lock(folder / "lock")() is None
+    give()
     folder.rename(tmp_path / "moved")
     with pytest.raises(s3t.MovedError):
-        lock.take()
+        take()
     assert not folder.exists()
     folder.mkdir()
     with pytest.raises(s3t.MovedError):
-        lock.take()
+        take()
     assert list(folder.iterdir()) == []
 
 

@@ -18,9 +18,8 @@ from psycopg import sql
 
 import s3t
 from s3t.ledger import PostgresAddress
-from s3t.ledger.address import parsed
-from s3t.ledger.engines import postgres_engine
-from s3t.ledger.locks import DatabaseProcessLock, RunLock, hold
+from s3t.ledger.engines import parsed, postgres_engine
+from s3t.ledger.locks import RunLock, database_lock, hold
 from s3t.ledger.sessions import LEASE_SECONDS
 from s3t_server.tokens import Access
 from testing import tiny
@@ -84,7 +83,7 @@ class World:
         address = PostgresAddress(url=parsed(self.url), schema=self.schema)
         engine = postgres_engine(address)
         with (
-            hold(RunLock(DatabaseProcessLock(engine, schema=self.schema))),
+            hold(RunLock(database_lock(engine, schema=self.schema))),
             engine.connect().execution_options(s3t_writing=True) as connection,
             connection.begin(),
         ):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from s3t.errors import S3TError
 from s3t.ledger import Ledger
-from s3t.ledger.address import address_of
+from s3t.ledger.engines import address_of
 from s3t.processes import is_running, this_machine, was_before
 from s3t.store.disk import remove_folder_durably, temporary_name
 from s3t.store.folder import Layout, read_description

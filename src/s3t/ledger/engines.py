@@ -1,22 +1,171 @@
-"""Engines whose commits are on the disk when they return, and whose writers take turns."""
+"""Databases of ledgers, a SQLite file in the run folder or a schema of a PostgreSQL database, and their engines.
+
+Commits are on the disk when they return, and writers take turns.
+
+A SQLite ledger may lie on a file system that is mounted read-only. With the log and its index, SQLite sees what a
+writer on the same host commits. Where the log was written back, the database is read as a file that does not change;
+if it does change, what was read is dropped. A log without an index cannot be read, and may hold an accepted deletion:
+that is refused.
+"""
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
+from urllib.parse import quote
 from weakref import WeakSet
 
 from sqlalchemy import Connection, Engine, create_engine, event
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, OperationalError
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool, QueuePool
 
+from s3t.errors import RunFolderError, StorageError
+from s3t.extras import how_to_install
 from s3t.ledger import schema
-from s3t.ledger.address import Address, PostgresAddress
-from s3t.ledger.read_only import connection as connection_to
-from s3t.ledger.read_only import is_read_only
+from s3t.store.folder import Description, Layout
+
+VARIABLE = "S3T_LEDGER"
+DRIVER = "postgresql+psycopg"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PostgresAddress:
+    """The address of one run's schema in PostgreSQL. Several runs may share a database."""
+
+    url: URL = field(repr=False)
+    schema: str
+
+    @classmethod
+    def of(cls, url: str, *, run: str) -> PostgresAddress:
+        """The address of a run's ledger."""
+        return cls(url=parsed(url), schema=f"s3t_{run}")
+
+    def __str__(self) -> str:
+        return f"{_bare(self.url)}, schema {self.schema}"
+
+
+Address: TypeAlias = Path | PostgresAddress
+
+
+def kind_of(address: Address) -> str:
+    """The kind of database in words.
+
+    >>> kind_of(Path("run/ledger.sqlite"))
+    'SQLite'
+    >>> kind_of(PostgresAddress.of("postgresql://me:secret@db.example.org/runs", run="1"))
+    'PostgreSQL at db.example.org, database runs'
+    """
+    if isinstance(address, Path):
+        return "SQLite"
+    hosts = address.url.host or address.url.query.get("host") or ""
+    where = hosts if isinstance(hosts, str) else ", ".join(hosts)
+    parts = (f" at {where}" if where else "", f", database {address.url.database}" if address.url.database else "")
+    return "PostgreSQL" + "".join(parts)
+
+
+def parsed(url: str) -> URL:
+    """A ledger's URL."""
+    try:
+        address = make_url(url)
+    except (ArgumentError, ValueError):  # ValueError: a port that is no number
+        raise ValueError(f"is not a database URL; write {DRIVER}://USER@HOST/DATABASE") from None
+    if address.drivername not in (DRIVER, "postgresql"):
+        raise ValueError(f"the database {address.drivername!r} is not supported; write {DRIVER}://USER@HOST/DATABASE")
+    if "@" in (address.host or ""):
+        raise ValueError("has more than one @; write one that belongs to the password as %40")
+    return address.set(drivername=DRIVER)
+
+
+def without_password(url: str) -> str:
+    """The URL as it may be written down.
+
+    >>> without_password("postgresql+psycopg://me:secret@db/runs")
+    'postgresql+psycopg://me@db/runs'
+    """
+    return _bare(parsed(url))
+
+
+def _bare(url: URL) -> str:
+    query = {name: value for name, value in url.query.items() if name not in _SECRET}
+    bare = URL.create(url.drivername, url.username, None, url.host, url.port, url.database, query)
+    return bare.render_as_string(hide_password=False)
+
+
+_SECRET = ("password", "sslpassword")
+"""Secret fields of a URL's query."""
+
+def address_of(layout: Layout, description: Description) -> Address:
+    """The address of a run's ledger. S3T_LEDGER overrides the database's URL, and may hold a password."""
+    if description.ledger is None:
+        return layout.ledger
+    given = os.environ.get(VARIABLE)
+    try:
+        address = PostgresAddress.of(given or description.ledger, run=description.run)
+        import psycopg  # noqa: F401
+    except ValueError as error:
+        raise RunFolderError(VARIABLE if given else str(layout.root), f"its ledger {error}") from None
+    except ImportError as error:
+        install = how_to_install("postgres")
+        raise RunFolderError(
+            str(layout.root), f"its ledger is in PostgreSQL ({error}); install the driver with: {install}"
+        ) from error
+    return address
+
+
+def kind_of(address: Address) -> str:
+    """The kind of database in words.
+
+    >>> kind_of(Path("run/ledger.sqlite"))
+    'SQLite'
+    >>> kind_of(PostgresAddress.of("postgresql://me:secret@db.example.org/runs", run="1"))
+    'PostgreSQL at db.example.org, database runs'
+    """
+    if isinstance(address, Path):
+        return "SQLite"
+    hosts = address.url.host or address.url.query.get("host") or ""
+    where = hosts if isinstance(hosts, str) else ", ".join(hosts)
+    parts = (f" at {where}" if where else "", f", database {address.url.database}" if address.url.database else "")
+    return "PostgreSQL" + "".join(parts)
+
+
+def parsed(url: str) -> URL:
+    """A ledger's URL."""
+    try:
+        address = make_url(url)
+    except (ArgumentError, ValueError):  # ValueError: a port that is no number
+        raise ValueError(f"is not a database URL; write {DRIVER}://USER@HOST/DATABASE") from None
+    if address.drivername not in (DRIVER, "postgresql"):
+        raise ValueError(f"the database {address.drivername!r} is not supported; write {DRIVER}://USER@HOST/DATABASE")
+    if "@" in (address.host or ""):
+        raise ValueError("has more than one @; write one that belongs to the password as %40")
+    return address.set(drivername=DRIVER)
+
+
+def without_password(url: str) -> str:
+    """The URL as it may be written down.
+
+    >>> without_password("postgresql+psycopg://me:secret@db/runs")
+    'postgresql+psycopg://me@db/runs'
+    """
+    return _bare(parsed(url))
+
+
+def _bare(url: URL) -> str:
+    query = {name: value for name, value in url.query.items() if name not in _SECRET}
+    bare = URL.create(url.drivername, url.username, None, url.host, url.port, url.database, query)
+    return bare.render_as_string(hide_password=False)
+
+
+_SECRET = ("password", "sslpassword")
+"""Secret fields of a URL's query."""
+
 
 BUSY_TIMEOUT_SECONDS = 60
 """Time after which a writer that waits for another fails."""
@@ -99,7 +248,7 @@ def engine_at(address: Address, *, check: Callable[[], object] = lambda: None) -
         # Without an isolation level: `begin` starts transactions.
         options: Any = {"timeout": BUSY_TIMEOUT_SECONDS, "factory": _Connection, "isolation_level": None}
         if read_only:
-            return connection_to(address, **options)
+            return read_only_connection(address, **options)
         place = f"{address.absolute().as_uri()}?mode=rw"  # SQLite would make a file that is missing
         connection: sqlite3.Connection = sqlite3.connect(place, uri=True, check_same_thread=False, **options)
         try:
@@ -110,18 +259,9 @@ def engine_at(address: Address, *, check: Callable[[], object] = lambda: None) -
             raise
         return connection
 
-    def begin(connection: Connection) -> None:
-        if _is_writing(connection):
-            _begin_writing(connection)
-        else:
-            connection.exec_driver_sql("BEGIN")
-
-    return _engine("sqlite://", begin, creator=connected, **({"poolclass": NullPool} if read_only else _POOL))
-
-
-def _engine(url: Any, begin: Callable[[Connection], None], **options: Any) -> Engine:
-    engine = create_engine(url, hide_parameters=True, **options)
-    event.listen(engine, "begin", begin)
+    pool = {"poolclass": NullPool} if read_only else _POOL
+    engine = create_engine("sqlite://", hide_parameters=True, creator=connected, **pool)
+    event.listen(engine, "begin", _begin_sqlite)
     return engine
 
 
@@ -142,11 +282,14 @@ def _set_up(connection: sqlite3.Connection) -> None:
         )
 
 
-def _begin_writing(connection: Connection) -> None:
-    """Begin a write transaction of SQLite soon after another writer's end.
+def _begin_sqlite(connection: Connection) -> None:
+    """Begin a transaction; one that writes begins soon after another writer's end.
 
     SQLite itself waits longer each time it asks, at last 0.1 s: deletions would be effective that much later.
     """
+    if not _is_writing(connection):
+        connection.exec_driver_sql("BEGIN")
+        return
     until = time.monotonic() + BUSY_TIMEOUT_SECONDS
     connection.exec_driver_sql(f"PRAGMA busy_timeout={_ASK_AGAIN_MILLISECONDS}")
     try:
@@ -165,7 +308,7 @@ def _begin_writing(connection: Connection) -> None:
 def size_of_log(database: Path) -> int:
     """Bytes of a SQLite database's log."""
     try:
-        return database.with_name(database.name + "-wal").stat().st_size
+        return _beside(database, "-wal").stat().st_size
     except OSError:
         return 0
 
@@ -177,27 +320,12 @@ def postgres_engine(address: PostgresAddress) -> Engine:
     """
     settings = (
         f"search_path={address.schema}",
-        f"idle_in_transaction_session_timeout={_milliseconds(IDLE_TIMEOUT_SECONDS)}",
+        f"idle_in_transaction_session_timeout={1000 * IDLE_TIMEOUT_SECONDS}",
         *_POSTGRES,
     )
-
-    def begin(connection: Connection) -> None:
-        if not _is_writing(connection):
-            connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            return
-        # Read committed: it reads what was committed before the lock. The limit is local: the run's lock, on the
-        # same connections, has none.
-        connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE")
-        connection.exec_driver_sql(f"SET LOCAL lock_timeout = {_milliseconds(BUSY_TIMEOUT_SECONDS)}")
-        if not connection.get_execution_options().get("s3t_alone"):
-            # Held until the end of the transaction. A waiting writer must have no snapshot, for which VACUUM would
-            # keep rows: waiting in a SELECT has one, and so has looking up a table that is not cached.
-            for mode in ("ACCESS SHARE", "EXCLUSIVE"):
-                connection.exec_driver_sql(f"LOCK TABLE {schema.notes.name} IN {mode} MODE")
-
-    return _engine(
+    engine = create_engine(
         address.url,
-        begin,
+        hide_parameters=True,
         pool_pre_ping=True,
         connect_args={
             "options": " ".join(f"-c {setting}" for setting in settings),
@@ -212,11 +340,97 @@ def postgres_engine(address: PostgresAddress) -> Engine:
         },
         **_POOL,
     )
+    event.listen(engine, "begin", _begin_postgres)
+    return engine
 
 
-def _milliseconds(seconds: float) -> int:
-    return round(1000 * seconds)
+def _begin_postgres(connection: Connection) -> None:
+    if not _is_writing(connection):
+        connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        return
+    # Read committed: it reads what was committed before the lock. The limit is local: the run's lock, on the same
+    # connections, has none.
+    connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE")
+    connection.exec_driver_sql(f"SET LOCAL lock_timeout = {1000 * BUSY_TIMEOUT_SECONDS:.0f}")
+    if not connection.get_execution_options().get("s3t_alone"):
+        # Held until the end of the transaction. A waiting writer must have no snapshot, for which VACUUM would keep
+        # rows: waiting in a SELECT has one, and so has looking up a table that is not cached.
+        for mode in ("ACCESS SHARE", "EXCLUSIVE"):
+            connection.exec_driver_sql(f"LOCK TABLE {schema.notes.name} IN {mode} MODE")
 
 
 def _is_writing(connection: Connection) -> bool:
     return bool(connection.get_execution_options().get("s3t_writing", False))
+
+
+_NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "fuse.sshfs"}
+
+
+class UnsteadyError(StorageError):
+    """The database changed while it was read as one that does not."""
+
+
+def read_only_error(what: str) -> StorageError:
+    """The error for changes."""
+    return StorageError(f"{what} is on a file system that is mounted read-only", remedy="mount it writable")
+
+
+def is_read_only(folder: Path) -> bool:
+    """True if a folder's file system is mounted read-only."""
+    try:
+        return bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
+    except OSError:  # a missing folder is reported when it is opened
+        return False
+
+
+def read_only_connection(database: Path, **options: Any) -> sqlite3.Connection:
+    """A connection that sees every commit."""
+    if (kind := _file_system(database)) in _NETWORK:
+        raise StorageError(
+            f"{database} is on a network file system ({kind}) that is mounted read-only, where SQLite cannot see what "
+            "other hosts write",
+            remedy="open the run on the host that has it, or keep its ledger in PostgreSQL",
+        )
+    has_log, has_index = size_of_log(database) > 0, _beside(database, "-shm").exists()
+    if has_log and not has_index:
+        raise StorageError(
+            f"{database} was copied while it was in use: its log (-wal) holds changes, perhaps accepted deletions, "
+            "that cannot be read where nothing can be written",
+            remedy=f"open the run once where it can be written (`s3t status {database.parent}`)",
+        )
+    in_use = has_index and _beside(database, "-wal").exists()
+    mode = "mode=ro" if in_use else "mode=ro&immutable=1"
+    opened: sqlite3.Connection = sqlite3.connect(f"file:{quote(str(database))}?{mode}", uri=True, **options)
+    return opened
+
+
+@contextmanager
+def steady(database: Path) -> Iterator[None]:
+    """A reading of a database, while within."""
+    before, in_use = _mark(database), _beside(database, "-shm").exists()
+    unsteady = UnsteadyError(f"{database} was written to while it was read on a read-only mount")
+    try:
+        yield
+    except StorageError as error:
+        if _mark(database) != before:
+            raise unsteady from error
+        raise
+    if not in_use and _mark(database) != before:
+        raise unsteady
+
+
+def _mark(database: Path) -> tuple[int, ...]:
+    status = database.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns, size_of_log(database)
+
+
+def _beside(database: Path, suffix: str) -> Path:
+    return database.with_name(database.name + suffix)
+
+
+def _file_system(path: Path) -> str:
+    """The kind of file system of a path; "" if unknown."""
+    import psutil
+
+    mounts = {Path(each.mountpoint): each.fstype for each in psutil.disk_partitions(all=True)}
+    return next((mounts[folder] for folder in path.resolve().parents if folder in mounts), "")

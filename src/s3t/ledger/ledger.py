@@ -9,7 +9,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from weakref import WeakSet
 
@@ -29,11 +29,20 @@ from s3t.errors import (
     listed,
 )
 from s3t.ledger import schema
-from s3t.ledger.address import Address, PostgresAddress, kind_of
-from s3t.ledger.engines import BUSY_TIMEOUT_SECONDS, engine_at, size_of_log
+from s3t.ledger.engines import (
+    BUSY_TIMEOUT_SECONDS,
+    Address,
+    PostgresAddress,
+    UnsteadyError,
+    engine_at,
+    is_read_only,
+    kind_of,
+    read_only_error,
+    size_of_log,
+    steady,
+)
 from s3t.ledger.filling import copy_rows, write_first_rows
-from s3t.ledger.locks import DatabaseProcessLock, FileProcessLock, RunLock
-from s3t.ledger.read_only import UnsteadyError, is_read_only, read_only_error, steady
+from s3t.ledger.locks import RunLock, database_lock, file_lock
 from s3t.ledger.rows import KEY_DESTROYED, Rows
 from s3t.ledger.state import LiveStages, RecordRow, SliceState, Snapshot
 from s3t.ledger.transaction import Transaction
@@ -55,86 +64,66 @@ class DataVersion:
     """
 
     def __init__(self, database: Path, *, timeout: float) -> None:
-        self._database = database
-        self._timeout = timeout
         self._turn = threading.Lock()
-        self._connection: sqlite3.Connection | None = None  # made when it is needed first
-        self._closed = False
+        address = f"{database.absolute().as_uri()}?mode=rw"
+        self._connection: sqlite3.Connection | None = sqlite3.connect(
+            address, uri=True, timeout=timeout, isolation_level=None, check_same_thread=False
+        )
+        # A connection lies in a reference cycle, and would stay open until that is collected.
+        weakref.finalize(self, self._connection.close).atexit = False
 
     def now(self) -> int:
-        """The present value."""
         with self._turn:
-            if self._closed:
-                raise ClosedError
             if self._connection is None:
-                address = f"{self._database.absolute().as_uri()}?mode=rw"
-                self._connection = sqlite3.connect(
-                    address, uri=True, timeout=self._timeout, isolation_level=None, check_same_thread=False
-                )
-                # A connection lies in a reference cycle, and would stay open until that is collected.
-                weakref.finalize(self, self._connection.close).atexit = False
-            cursor = self._connection.execute("PRAGMA data_version")
-            try:
+                raise ClosedError
+            with closing(self._connection.execute("PRAGMA data_version")) as cursor:
                 return int(cursor.fetchone()[0])
-            finally:
-                cursor.close()
 
     def close(self) -> None:
-        """Close the connection. May be called twice."""
         with self._turn:
-            self._closed = True
             if self._connection is not None:
                 self._connection.close()
-                self._connection = None
+            self._connection = None
 
 
 _LOCK_TIMEOUT = "55P03"
 _IDLE_TIMEOUT = "25P03"  # PostgreSQL ended a transaction that was idle for too long: before any commit
 _DAMAGED = ("XX001", "XX002")  # PostgreSQL found a damaged page, or a damaged index
+_SQLITE_DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR")  # the last: damage in a name of the schema
+_SQLITE_FORBIDDEN = ("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")
 
 
 def refusal(address: Address, error: Exception, *, ending: bool = False) -> StorageError | IntegrityError:
     """The error to raise; `ending` is True if a writing transaction was being committed."""
     reason = getattr(error, "orig", None) or error
-    if _is_damage(reason):
+    name, state, local = (
+        getattr(reason, "sqlite_errorname", ""),
+        getattr(reason, "sqlstate", None),
+        isinstance(address, Path),
+    )
+    undecodable = isinstance(reason, sqlite3.Error) and "decode" in str(reason)
+    if undecodable or name.startswith(_SQLITE_DAMAGED) or state in _DAMAGED:
         return IntegrityError(
             f"the ledger is damaged ({reason}). Run `s3t reconcile RUN`, which mends indexes; if that does not help, "
             "restore the ledger from a backup, and run it again"
         )
-    if "FSYNC" in getattr(reason, "sqlite_errorname", ""):
+    if "FSYNC" in name:
         return note_failed_fsync(f"the ledger ({reason})")
-    state = getattr(reason, "sqlstate", None)
-    local = isinstance(address, Path)
     if state == _LOCK_TIMEOUT or (local and "locked" in str(reason)):
         remedy = "wait for the process that holds it"
-    elif local:
-        remedy = _sqlite_remedy(reason)
-    else:
+    elif not local:
         remedy = f"see that the database answers ({address})"
-    refused = StorageError(f"the ledger refused ({reason})", remedy=remedy)
-    if ending and state != _IDLE_TIMEOUT and not local:
-        refused = StorageError(f"the ledger's database failed while it committed ({reason})", remedy=remedy)
-        refused.aftermath = OUTCOME_UNKNOWN
+    elif name.startswith("SQLITE_FULL") or "is full" in str(reason):
+        remedy = "free space"
+    elif name.startswith(_SQLITE_FORBIDDEN):
+        remedy = "see that the run's folder can be written to: its permissions, and how it is mounted"
+    else:
+        remedy = "free space or mend the disk"  # SQLite gives both the same name
+    if local or not ending or state == _IDLE_TIMEOUT:
+        return StorageError(f"the ledger refused ({reason})", remedy=remedy)
+    refused = StorageError(f"the ledger's database failed while it committed ({reason})", remedy=remedy)
+    refused.aftermath = OUTCOME_UNKNOWN
     return refused
-
-
-def _sqlite_remedy(reason: object) -> str:
-    """The remedy for an error of SQLite, by its name."""
-    name = getattr(reason, "sqlite_errorname", "")
-    if name.startswith("SQLITE_FULL") or "is full" in str(reason):
-        return "free space"
-    if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
-        return "see that the run's folder can be written to: its permissions, and how it is mounted"
-    return "free space or mend the disk"  # SQLite gives both the same name
-
-
-def _is_damage(reason: object) -> bool:
-    """True if a database's error says that its file is not what it wrote."""
-    if isinstance(reason, sqlite3.Error):
-        name = getattr(reason, "sqlite_errorname", "")
-        # Damage may be in a name of the schema (SQLITE_ERROR), or make a text undecodable for Python's module.
-        return name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR")) or "decode" in str(reason)
-    return getattr(reason, "sqlstate", None) in _DAMAGED
 
 
 _open: WeakSet[object] = WeakSet()
@@ -142,17 +131,12 @@ _inherited: list[object] = []  # kept, so that the child closes no connection of
 
 
 def note_open(ledger: object) -> None:
-    """Note a SQLite ledger that this process opens."""
     if _inherited:
         raise ForkedError(
             "this process was forked off while its parent had a run with a ledger in SQLite open, and SQLite's locks "
             "do not survive a fork. Close every run before the fork, or start processes with multiprocessing's `spawn`"
         )
     _open.add(ledger)
-
-
-def note_closed(ledger: object) -> None:
-    _open.discard(ledger)
 
 
 def refuse_after_fork(process: int) -> None:
@@ -333,7 +317,7 @@ class Ledger:
             self._version.close()
         self.engine.dispose()
         self.engine.pool.dispose()  # connections that other threads still use are closed when they give them back
-        note_closed(self)
+        _open.discard(self)
 
     def again(self) -> Ledger:
         """A new handle on the same ledger, also if this one is closed."""
@@ -371,8 +355,8 @@ class Ledger:
     def lock(self, path: Path) -> RunLock:
         """The run's lock: the file at `path`, or an advisory lock of PostgreSQL."""
         if isinstance(self._address, Path):
-            return RunLock(FileProcessLock(path), check=self.check_place)
-        return RunLock(DatabaseProcessLock(self.engine, schema=self._address.schema), check=self.check_place)
+            return RunLock(file_lock(path), check=self.check_place)
+        return RunLock(database_lock(self.engine, schema=self._address.schema), check=self.check_place)
 
     @contextmanager
     def writing(self) -> Iterator[Transaction]:
@@ -478,10 +462,7 @@ class Ledger:
                 return True
             # Other writers leave dead rows meanwhile. While they are locked out, only readers keep any.
             with self._transaction(writing=True):
-                until = time.monotonic() + _CHECKPOINT_SECONDS
-                while not (done := vacuum(bare)) and time.monotonic() < until:
-                    time.sleep(0.05)
-                return done
+                return _until(lambda: vacuum(bare), pause=0.05)
 
     def _write_log_back(self) -> None:
         """Write SQLite's log back if that can be done: else it stays beside the database, and nothing is lost."""
@@ -494,19 +475,18 @@ class Ledger:
             logging.getLogger("s3t").debug("the ledger's log could not be written back", exc_info=True)
 
     def _checkpoint(self, mode: str) -> bool:
-        until = time.monotonic() + _CHECKPOINT_SECONDS
-        with self._turn, self._refusals(), self.engine.connect() as connection:
-            raw = connection.connection.cursor()  # outside of transactions, where SQLite refuses checkpoints
+        checkpoint = f"PRAGMA wal_checkpoint({mode})"
+        with (
+            self._turn,
+            self._refusals(),
+            self.engine.connect() as connection,
+            closing(connection.connection.cursor()) as raw,  # outside of transactions, where SQLite refuses checkpoints
+        ):
+            raw.execute("PRAGMA busy_timeout=50")
             try:
-                raw.execute("PRAGMA busy_timeout=50")
-                while True:
-                    busy, *_ = raw.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
-                    if not busy or time.monotonic() > until:
-                        return not busy
-                    time.sleep(0.01)
+                return _until(lambda: not raw.execute(checkpoint).fetchone()[0], pause=0.01)
             finally:
                 raw.execute(f"PRAGMA busy_timeout={1000 * BUSY_TIMEOUT_SECONDS}")
-                raw.close()
 
     @contextmanager
     def _transaction(self, *, writing: bool, alone: bool = False, anywhere: bool = False) -> Iterator[Connection]:
@@ -518,7 +498,7 @@ class Ledger:
         if writing and self.read_only:
             raise read_only_error(str(self._address))
         ending = False
-        unchanging = steady(self._address) if self.read_only and isinstance(self._address, Path) else nullcontext()
+        unchanging = steady(self._address) if isinstance(self._address, Path) and self.read_only else nullcontext()
         with unchanging, self._turn if writing else nullcontext():
             self._refuse_if_closed()
             refuse_after_failed_fsync()
@@ -550,6 +530,16 @@ class Ledger:
             yield
         except (DBAPIError, sqlite3.Error) as error:  # the second from a raw cursor
             raise refusal(self._address, error) from error
+
+
+def _until(done: Callable[[], bool], *, pause: float) -> bool:
+    """Try something until it is done, for two seconds at most; True if it is."""
+    until = time.monotonic() + _CHECKPOINT_SECONDS
+    while not done():
+        if time.monotonic() > until:
+            return False
+        time.sleep(pause)
+    return True
 
 
 def _check_tables(address: Address, found: Set[str]) -> None:

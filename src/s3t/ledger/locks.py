@@ -9,8 +9,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeAlias
 
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Engine, text
 from sqlalchemy.exc import DBAPIError
 
 from s3t.errors import StorageError
@@ -22,6 +23,11 @@ NEEDED_SECONDS = 600.0
 """Time after which the lock's holder counts as stuck: longer than new versions of slices of gigabytes take."""
 _POLL_SECONDS = 0.01
 
+Give: TypeAlias = Callable[[], object]
+"""Gives a lock back."""
+Take: TypeAlias = Callable[[], Give | None]
+"""Takes a lock; None if another process has it."""
+
 
 class RunLock:
     """The run's lock. The thread that holds it may take it again.
@@ -30,13 +36,12 @@ class RunLock:
     MovedError if the run was moved since it was opened; it is asked once the lock is taken.
     """
 
-    def __init__(
-        self, processes: FileProcessLock | DatabaseProcessLock, *, check: Callable[[], object] = lambda: None
-    ) -> None:
-        self._processes = processes
+    def __init__(self, take: Take, *, check: Callable[[], object] = lambda: None) -> None:
+        self._take = take
         self._check = check
         self._threads = threading.RLock()
         self._depth = 0
+        self._give: Give = lambda: None
 
     def acquire(self, *, wait: float) -> bool:
         """Take the lock; False if another thread or process still has it after `wait` seconds."""
@@ -45,23 +50,24 @@ class RunLock:
             return False
         taken = False
         try:
-            taken = self._depth > 0 or self._take(until)
+            taken = self._depth > 0 or self._acquire_from_processes(until)
             self._depth += taken
         finally:
             if not taken:
                 self._threads.release()
         return taken
 
-    def _take(self, until: float) -> bool:
-        while not self._processes.take():
+    def _acquire_from_processes(self, until: float) -> bool:
+        while (give := self._take()) is None:
             if time.monotonic() >= until:
                 return False
             time.sleep(_POLL_SECONDS)
         try:
             self._check()
         except BaseException:
-            self._processes.give()
+            give()
             raise
+        self._give = give
         return True
 
     def release(self) -> None:
@@ -69,7 +75,7 @@ class RunLock:
         self._depth -= 1
         try:
             if self._depth == 0:
-                self._processes.give()
+                self._give()
         finally:
             self._threads.release()
 
@@ -98,53 +104,43 @@ def hold(lock: RunLock) -> Iterator[bool]:
         yield True
 
 
-class FileProcessLock:
+def file_lock(path: Path) -> Take:
     """A locked file (`flock`) in the run folder, for processes of one host. It makes the file, and no folder.
 
     The folder is known again if it was moved.
     """
+    run = OpenedFolder.of(path.parent)
 
-    def __init__(self, path: Path) -> None:
-        self._folder, self._name = OpenedFolder.of(path.parent), path.name
-        self._file: int | None = None
-
-    def take(self) -> bool:
-        """Take the lock; False if another process has it."""
+    def take() -> Give | None:
         with storage_errors("locking the run"):
-            with self._folder.descriptor() as folder:
-                file = os.open(self._name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=folder)
+            with run.descriptor() as folder:
+                file = os.open(path.name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=folder)
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BaseException as error:
                 os.close(file)
                 if isinstance(error, BlockingIOError):
-                    return False
+                    return None
                 raise
-        self._file = file
-        return True
 
-    def give(self) -> None:
-        """Give the lock back."""
-        file, self._file = self._file, None
-        if file is not None:
+        def give() -> None:
             fcntl.flock(file, fcntl.LOCK_UN)  # a forked child may have the descriptor, too
             os.close(file)
 
+        return give
 
-class DatabaseProcessLock:
+    return take
+
+
+def database_lock(engine: Engine, *, schema: str) -> Take:
     """An advisory lock of PostgreSQL, for all hosts; the server frees it when the connection is lost."""
+    key = f"({_LOCK}, hashtext('{schema}'))"
 
-    def __init__(self, engine: Engine, *, schema: str) -> None:
-        self._engine = engine
-        self._key = f"({_LOCK}, hashtext('{schema}'))"
-        self._connection: Connection | None = None
-
-    def take(self) -> bool:
-        """Take the lock; False if another process has it."""
+    def take() -> Give | None:
         try:
-            connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+            connection = engine.connect().execution_options(isolation_level="AUTOCOMMIT")
             try:
-                taken = connection.execute(text(f"SELECT pg_try_advisory_lock{self._key}")).scalar_one()
+                taken = connection.execute(text(f"SELECT pg_try_advisory_lock{key}")).scalar_one()
             except BaseException:
                 connection.invalidate()  # ends the server's session, and with it a lock that it may have
                 connection.close()
@@ -153,22 +149,20 @@ class DatabaseProcessLock:
             raise StorageError(
                 f"locking the run failed: the ledger's database refused ({error.orig})", remedy="see that it answers"
             ) from error
-        if taken:
-            self._connection = connection
-        else:
+        if not taken:
             connection.close()
-        return bool(taken)
+            return None
 
-    def give(self) -> None:
-        """Give the lock back."""
-        connection, self._connection = self._connection, None
-        if connection is None:
-            return
-        try:  # explicitly: the server notices the end of a session a moment later
-            connection.execute(text(f"SELECT pg_advisory_unlock{self._key}"))
-        except BaseException as error:
-            connection.invalidate()  # ends the server's session, and with it the lock, whatever state it is in
-            if not isinstance(error, DBAPIError):
-                raise
-        finally:
-            connection.close()
+        def give() -> None:
+            try:  # explicitly: the server notices the end of a session a moment later
+                connection.execute(text(f"SELECT pg_advisory_unlock{key}"))
+            except BaseException as error:
+                connection.invalidate()  # ends the server's session, and with it the lock, whatever state it is in
+                if not isinstance(error, DBAPIError):
+                    raise
+            finally:
+                connection.close()
+
+        return give
+
+    return take

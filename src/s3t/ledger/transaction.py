@@ -284,9 +284,7 @@ class Transaction:
         holding = (schema.erasing_records, schema.condemned, schema.withdrawals)
         left = log.c.generation.in_(union(*(select(table.c.generation) for table in holding)))
         gone = and_(log.c.generation <= walked, ~left)
-        query = select(log, left.label("left")).where(
-            log.c.erased_at.is_(None), or_(log.c.effective_at.is_(None), gone)
-        )
+        may_change = log.c.erased_at.is_(None), or_(log.c.effective_at.is_(None), gone)
         time, changes = self.rows.now(), []
         for row in self.rows.checked(log, self._run(select(log, left.label("left")).where(*may_change))):
             accepted, effective, erased = row.accepted_at, row.effective_at, None

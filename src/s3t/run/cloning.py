@@ -20,7 +20,7 @@ from s3t.deletion.unfinished import new_folder, remove_unfinished
 from s3t.deletion.witness import Witness
 from s3t.errors import InputError, StorageError
 from s3t.ledger import Clone
-from s3t.ledger.address import address_of
+from s3t.ledger.engines import address_of
 from s3t.ledger.locks import hold
 from s3t.run.creation import check_free
 from s3t.run.parts import Parts

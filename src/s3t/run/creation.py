@@ -21,7 +21,7 @@ from s3t.errors import InputError, RecipeError, RunFolderError
 from s3t.events import Progress, silent
 from s3t.files import is_folder, reason_of, too_long
 from s3t.ledger import Ledger, SliceState
-from s3t.ledger.address import VARIABLE, address_of, without_password
+from s3t.ledger.engines import VARIABLE, address_of, without_password
 from s3t.ledger.filling import WaitingRecords, record_rows
 from s3t.orders import KNOW_NO_PRIOR, orders_of_shards
 from s3t.recipe import Recipe, RepairAsNeeded, recipe_from

@@ -17,10 +17,9 @@ from s3t.deletion.withdrawal import ExportMemory, Withdrawer
 from s3t.deletion.witness import Witness
 from s3t.errors import FsyncError, IntegrityError, RunFolderError, S3TError, StorageError
 from s3t.ledger import Ledger
-from s3t.ledger.address import address_of
+from s3t.ledger.engines import address_of, is_read_only, read_only_error
 from s3t.ledger.locks import hold, try_hold
 from s3t.ledger.presence import Presence
-from s3t.ledger.read_only import is_read_only, read_only_error
 from s3t.recipe import Recipe, training_part, unresolved
 from s3t.run.latest import Latest
 from s3t.run.lazy_workshop import LazyWorkshop
