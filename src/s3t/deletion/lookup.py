@@ -9,7 +9,7 @@ every record in a file is in the ledger, present or deleted, whatever other proc
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class FileMatches:
-    records: Mapping[bytes, frozenset[bytes]] = field(default_factory=dict)
+    records: Mapping[bytes, Set[bytes]] = field(default_factory=dict)
     """Tokens of the records in the files, for each requested token of a record or subject."""
     unreadable: Mapping[Place, frozenset[bytes]] = field(default_factory=dict)
     """Slices whose files could not be read, and the requested tokens that they may hold."""
@@ -53,48 +53,28 @@ class Lookup:
     """True if records may have a subject, which then decides their slice."""
 
     def search(self, *, records: Mapping[bytes, str], subjects: Mapping[bytes, str]) -> FileMatches:
-        """Matches for all requested subjects, and for the requested records that the ledger does not know."""
-        unknown = {token: records[token] for token in self._unknown(records)}
-        where: dict[Place, dict[str, dict[bytes, str]]] = {}
-        for kind, names in (("record", unknown), ("subject", subjects)):
-            for token, name in names.items():
-                for place in self._places(kind, name):
-                    where.setdefault(place, {"record": {}, "subject": {}})[kind][token] = name
+        """Matches for all requested subjects, and for the requested records that the ledger does not know.
+
+        Of a held request only the tokens are known, and every name is empty: the names in every slice are hashed then.
+        """
+        names = {("record", token): records[token] for token in self._unknown(records)}
+        if self.has_subjects:
+            names |= {("subject", token): name for token, name in subjects.items()}
+        where: dict[Place, dict[tuple[str, bytes], str]] = {}
+        for (kind, token), name in names.items():
+            for place in self._places(kind, name):
+                where.setdefault(place, {})[kind, token] = name
         in_files: dict[bytes, set[bytes]] = {}
         unreadable: dict[Place, frozenset[bytes]] = {}
         for place, asked in sorted(where.items()):
             try:
-                names = self._names_in(place)
+                table = self._names_in(place)
             except IntegrityError:
-                unreadable[place] = frozenset(asked["record"]) | frozenset(asked["subject"])
+                unreadable[place] = frozenset(token for _, token in asked)
                 continue
-            for kind in ("record", "subject"):
-                for owner, record in self._matches(names, kind, asked[kind]):
-                    in_files.setdefault(owner, set()).add(record)
-        return FileMatches(
-            records={token: frozenset(records) for token, records in in_files.items()}, unreadable=unreadable
-        )
-
-    def search_tokens(self, *, records: Collection[bytes], subjects: Collection[bytes]) -> FileMatches:
-        """The matches of `search`, where only the tokens are known: the names in every slice are hashed."""
-        wanted = self._unknown(records) | (frozenset(subjects) if self.has_subjects else frozenset())
-        in_files: dict[bytes, set[bytes]] = {}
-        unreadable: dict[Place, frozenset[bytes]] = {}
-        shards, slices = self.counts
-        for place in [Place(shard, index) for shard in range(shards) for index in range(slices) if wanted]:
-            try:
-                names = self._names_in(place)
-            except IntegrityError:
-                unreadable[place] = wanted
-                continue
-            for name, subject in zip(names["record"].to_pylist(), names["subject"].to_pylist(), strict=True):
-                record = self.secret.token("ledger", "record", name)
-                owner = None if subject is None else self.secret.token("ledger", "subject", subject)
-                for token in wanted & {record, owner}:
-                    in_files.setdefault(token, set()).add(record)
-        return FileMatches(
-            records={token: frozenset(records) for token, records in in_files.items()}, unreadable=unreadable
-        )
+            for token, record in self._matches(table, asked):
+                in_files.setdefault(token, set()).add(record)
+        return FileMatches(records=in_files, unreadable=unreadable)
 
     def _unknown(self, records: Collection[bytes]) -> frozenset[bytes]:
         with self.ledger.reading() as transaction:
@@ -113,10 +93,8 @@ class Lookup:
 
     def _places(self, kind: str, name: str) -> set[Place]:
         """Slices that can hold a record, or a subject's records."""
-        if not self.has_subjects and kind == "subject":
-            return set()
         shards, slices = self.counts
-        if self.has_subjects and kind == "record":  # its subject, which decides the slice, is unknown
+        if not name or (self.has_subjects and kind == "record"):  # its subject, which decides the slice, is unknown
             return {Place(shard, index) for shard in range(shards) for index in range(slices)}
         subject = name if kind == "subject" else None
         return {
@@ -124,18 +102,24 @@ class Lookup:
             for among in self.spread
         }
 
-    def _matches(self, names: pa.Table, kind: str, asked: Mapping[bytes, str]) -> list[tuple[bytes, bytes]]:
+    def _matches(self, names: pa.Table, asked: Mapping[tuple[str, bytes], str]) -> Iterator[tuple[bytes, bytes]]:
         """(Requested token, token of the record) for each row with a requested name."""
-        if not asked:
-            return []
+        if "" in asked.values():
+            wanted = {token for _, token in asked}
+            for name, subject in zip(names["record"].to_pylist(), names["subject"].to_pylist(), strict=True):
+                record = self.secret.token("ledger", "record", name)
+                owner = None if subject is None else self.secret.token("ledger", "subject", subject)
+                for token in wanted & {record, owner}:
+                    yield token, record
+            return
         from s3t.store.tables import rows_with  # here: most requests name records that the ledger knows
 
-        by_name = {name: token for token, name in asked.items()}
-        rows = rows_with(names, kind, by_name)
-        return [
-            (by_name[owner], self.secret.token("ledger", "record", record))
-            for owner, record in zip(rows[kind].to_pylist(), rows["record"].to_pylist(), strict=True)
-        ]
+        for kind in ("record", "subject"):
+            by_name = {name: token for (its_kind, token), name in asked.items() if its_kind == kind}
+            if by_name:
+                rows = rows_with(names, kind, by_name)
+                for owner, name in zip(rows[kind].to_pylist(), rows["record"].to_pylist(), strict=True):
+                    yield by_name[owner], self.secret.token("ledger", "record", name)
 
 
 def refuse_if_lost(transaction: Transaction, located: Located, in_files: Collection[bytes]) -> None:

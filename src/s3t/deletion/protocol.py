@@ -483,8 +483,7 @@ class Deleter:
         StorageError says whether records are out of use.
         """
         with after_refusal(NOTHING_CHANGED):
-            search = self._lookup.search if request.held is None else self._lookup.search_tokens
-            in_files = search(records=request.records, subjects=request.subjects)
+            in_files = self._lookup.search(records=request.records, subjects=request.subjects)
         batches = [replace(batch, in_files=in_files.of(batch)) for batch in request.batches(BATCH_NAMES)]
         if dry_run:
             with after_refusal(NOTHING_CHANGED):
