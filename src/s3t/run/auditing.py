@@ -28,13 +28,13 @@ from s3t.ledger.filling import record_rows
 from s3t.ledger.locks import hold
 from s3t.ledger.work import Overtaken, Uses
 from s3t.models.source import model_digest, model_folder
-from s3t.store.slices import count_copies
 from s3t.results.changes import Audit
 from s3t.run.answerer import watched
 from s3t.run.parts import Parts
 from s3t.run.reporting import outage_of
 from s3t.run.training import training_steps
 from s3t.store.artifacts import read_chain
+from s3t.store.slices import count_copies
 from s3t.wording import counted
 
 Mismatch = dict[str, Any]
