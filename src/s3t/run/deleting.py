@@ -142,16 +142,11 @@ def erase(parts: Parts, *, clones_are_gone: bool) -> Status:
 
 
 def reconcile(parts: Parts) -> Reconciliation:
-    from s3t.deletion.reconcile import Reconciler
+    from s3t.deletion.reconcile import reconcile
 
     parts.check_changeable()
     with after_refusal(NOTHING_CHANGED), hold(parts.lock):
-        eraser = parts.eraser
-        done = Reconciler(ledger=parts.ledger, witness=parts.witness, eraser=eraser, secret=parts.secret).reconcile()
-    generation = parts.latest.snapshot().generation
-    return Reconciliation(
-        generation=generation, rows=done.rows, records=done.records, slices=done.slices, stages_lost=done.stages
-    )
+        return reconcile(parts.eraser)
 
 
 def destroy_key(parts: Parts) -> None:
