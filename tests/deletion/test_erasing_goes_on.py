@@ -142,7 +142,7 @@ def truthful(run, monkeypatch):
         return [run.path / name for name in names + [f"slices/{version_name(*each)}" for each in versions]]
 
     def withdrawn(self, marks):
-        return [self.find(mark).path for mark in marks]
+        return [self._rows.find(ExportRow, mark=mark).path for mark in marks]
 
     def walked(transaction, _generation):
         work = transaction.to_erase(received_by=-1.0)
