@@ -120,30 +120,24 @@ def _table(name: str, *parts: SchemaItem, checked: bool = True, copied: bool = T
 
 
 def _table_of(
-    kind: type,
-    name: str,
-    *parts: SchemaItem,
-    key: tuple[str, ...],
-    order: tuple[str, ...],
-    newest_first: bool = False,
-    checked: bool = True,
-    copied: bool = True,
+    kind: type, name: str, *parts: SchemaItem, key: str, order: str = "", checked: bool = True, copied: bool = True
 ) -> Table:
     """A table of values of a class; its columns are in the order of the class's fields.
 
-    Values are read in the order of some columns, the first of which falls with `newest_first`.
+    `key` names the columns of the primary key. Values are read in the order of a column, or backwards (`-column`), then
+    of the key.
     """
     hints = get_type_hints(kind)
     names = kind.__dataclass_fields__ if is_dataclass(kind) else kind.model_fields  # type: ignore[attr-defined]
     _fields[kind] = tuple(_field(name, hints[name]) for name in names)
     columns = [
-        Column(column, type, primary_key=column in key, nullable=NoneType in get_args(hints[field.name]))
+        Column(column, type, primary_key=column in key.split(), nullable=NoneType in get_args(hints[field.name]))
         for field in _fields[kind]
         for column, type in field.columns.items()
     ]
     table_of[kind] = table = _table(name, *columns, *parts, checked=checked, copied=copied)
-    first, *others = (table.c[each] for each in order)
-    order_of[kind] = [first.desc() if newest_first else first, *others]
+    first = [table.c[order.lstrip("-")]] if order else []
+    order_of[kind] = [*(each.desc() if order.startswith("-") else each for each in first), *table.primary_key]
     return table
 
 
@@ -186,8 +180,7 @@ records = _table_of(
     "records",
     ForeignKeyConstraint(["shard", "slice"], ["slices.shard", "slices.slice"]),
     Index("records_by_subject", "subject"),
-    key=("token",),
-    order=("token",),
+    key="token",
 )
 """Present records and their slices, by token."""
 
@@ -266,16 +259,11 @@ claims = _table(
 )
 """Stages that a session is training."""
 
-clones = _table_of(Clone, "clones", key=("path",), order=("path",))
+clones = _table_of(Clone, "clones", key="path")
 """Clones that are being made, whose folders hold records."""
 
 exports = _table_of(
-    ExportRow,
-    "exports",
-    Index("exports_by_name", "name"),
-    key=("mark",),
-    order=("announced_at", "mark"),
-    copied=False,
+    ExportRow, "exports", Index("exports_by_name", "name"), key="mark", order="announced_at", copied=False
 )
 """Copies of chains for other programs, from before the first byte is written. Rows stay when they are withdrawn."""
 
@@ -287,17 +275,13 @@ withdrawals = _table(
 )
 """Exports with a record of a deletion in them. The deletion is not erased before they are withdrawn."""
 
-tokens = _table_of(
-    Token, "tokens", UniqueConstraint("digest"), key=("name",), order=("created_at", "name"), copied=False
-)
+tokens = _table_of(Token, "tokens", UniqueConstraint("digest"), key="name", order="created_at", copied=False)
 """Bearer tokens of callers of a run's servers, and what each may do."""
 
-repairs = _table_of(
-    Repair, "repairs", key=("id",), order=("asked_at", "id"), newest_first=True, checked=False, copied=False
-)
+repairs = _table_of(Repair, "repairs", key="id", order="-asked_at", checked=False, copied=False)
 """Repairs by servers, for those who look on. Nothing is decided by them but who repairs, so they have no check."""
 
-held = _table_of(Held, "held", key=("id",), order=("asked_at", "id"), newest_first=True, copied=False)
+held = _table_of(Held, "held", key="id", order="-asked_at", copied=False)
 """Requests for deletion that wait, or waited, until an operator approves or refuses them."""
 
 held_names = _table(
@@ -320,7 +304,7 @@ admitted = _table(
 )
 """Records that requests to servers took from each shard within the last hour: what rates are computed from."""
 
-depths = _table_of(DepthChange, "depths", key=("changed_at", "shard"), order=("changed_at", "shard"), checked=False)
+depths = _table_of(DepthChange, "depths", key="changed_at shard", checked=False)
 """Changes of shards' depths, for pictures; the newest of them. Nothing is decided by them, so they have no check."""
 
 notes = _table(
