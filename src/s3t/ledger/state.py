@@ -85,20 +85,10 @@ class Snapshot:
         """(shard, key) of the artifacts of those stages."""
         return frozenset((stage.shard, key) for stage, key in self.stages.items())
 
-    @cached_property
-    def manifests(self) -> Mapping[Stage, str]:
-        """SHA-256 of their manifests."""
-        return {stage: digest for stage, (_, digest) in self.live.artifacts.items()}
-
     @property
     def trained(self) -> bool:
         """True if the run ever had a live stage."""
         return self.live.commits > 0
-
-    @cached_property
-    def keys(self) -> frozenset[str]:
-        """Keys of all artifacts in use."""
-        return frozenset(self.stages.values())
 
     def inventory(self, growth: Growth, *, prototypes: bool = False) -> Inventory:
         """The inventory of live stages, which grow by a policy; `prototypes`: the method trains those of each slice."""

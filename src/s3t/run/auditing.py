@@ -174,7 +174,7 @@ def _stage_problems(
         yield "its key is not the one that today's slices ask for"
         return
     try:
-        if snapshot.manifests.get(stage) != parts.store.manifest_digest(stage.shard, keys[stage]):
+        if snapshot.live.artifacts[stage][1] != parts.store.manifest_digest(stage.shard, keys[stage]):
             yield "its manifest is not the one that was written with it"
         read_chain(parts.store, stage, keys=snapshot.stages, slice_digests=today)
     except (IntegrityError, KeyError) as error:

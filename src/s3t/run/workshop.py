@@ -117,7 +117,7 @@ class Workshop:
         """Drop what is in memory of slices that have lost a record, or are losing one, and of stages that are not alive
         any more, by whosever hand.
         """
-        self.resident.keep(snapshot.keys)
+        self.resident.keep(frozenset(snapshot.stages.values()))
         self.material.forget_stale(snapshot)
 
     def train(
