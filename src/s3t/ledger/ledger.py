@@ -204,7 +204,7 @@ class Ledger:
     """
 
     def __init__(self, address: Address, *, folder: OpenedFolder | None = None, key: bytes | None = None) -> None:
-        self._address = address
+        self._address, self.kind = address, kind_of(address)
         self._folder = OpenedFolder.of(address.parent) if folder is None and isinstance(address, Path) else folder
         self.check_place = _place_check(address, self._folder)
         self.engine = engine_at(address, check=self.check_place)
@@ -286,11 +286,6 @@ class Ledger:
             raise
         return ledger
 
-    @property
-    def kind(self) -> str:
-        """The kind of database in words: SQLite, or PostgreSQL and its host."""
-        return kind_of(self._address)
-
     @classmethod
     def _at(cls, address: Address, *, folder: OpenedFolder | None = None, key: bytes | None = None) -> Ledger:
         if isinstance(address, Path) and not address.is_file():
@@ -359,28 +354,23 @@ class Ledger:
         return RunLock(database_lock(self.engine, schema=self._address.schema), check=self.check_place)
 
     @contextmanager
-    def writing(self) -> Iterator[Transaction]:
+    def writing(self, *, anywhere: bool = False) -> Iterator[Transaction]:
         """A transaction that overlaps no other writer's. It is durable on leaving without an error.
 
-        After an error nothing of it happened, unless the error's aftermath says that nobody can know.
+        After an error nothing of it happened, unless the error's aftermath says that nobody can know. `anywhere` is
+        also where the run's folder was moved to, to end a session, which must not hold deletions up: SQLite's
+        connections follow their file; new ones are refused once it was moved.
         """
-        with self._transaction(writing=True) as connection:
+        with self._transaction(writing=True, anywhere=anywhere) as connection:
             transaction = Transaction(Rows(connection, self._key), latest=self._latest, live=self._live)
             yield transaction
-            self.check_place()  # what the transaction notes was done in the folder's old place otherwise
+            transaction.rows.write_notes()
+            if not anywhere:
+                self.check_place()  # what the transaction notes was done in the folder's old place otherwise
         self._latest, self._live = transaction.latest, transaction.live
-        if isinstance(self._address, Path) and size_of_log(self._address) > self._long_log:
+        if isinstance(self._address, Path) and not anywhere and size_of_log(self._address) > self._long_log:
             self._write_log_back()
             self._long_log = size_of_log(self._address) + _LONG_LOG_BYTES  # SQLite overwrites it, and keeps its length
-
-    @contextmanager
-    def leaving(self) -> Iterator[Transaction]:
-        """As `writing`, wherever the run's folder is now: to end a session, which must not hold deletions up.
-
-        SQLite's connections follow their file; new ones are refused once it was moved.
-        """
-        with self._transaction(writing=True, anywhere=True) as connection:
-            yield Transaction(Rows(connection, self._key), latest=None, live=None)
 
     @contextmanager
     def reading(self) -> Iterator[Transaction]:

@@ -312,7 +312,7 @@ class Presence:
 
 
 def _end(ledger: Ledger, session: Session) -> None:
-    with ledger.leaving() as transaction:
+    with ledger.writing(anywhere=True) as transaction:
         transaction.sessions.end([session.name])
         transaction.settle()
 

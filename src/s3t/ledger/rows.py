@@ -59,6 +59,7 @@ class Rows:
     def __init__(self, connection: Connection, key: bytes | None = None) -> None:
         self.connection = connection
         self._key = key
+        self._changed_notes: set[str] = set()
 
     def now(self) -> float:
         """Seconds since the epoch; by the clock of the PostgreSQL server, if several hosts share one."""
@@ -168,8 +169,13 @@ class Rows:
         self.write_note(name, to=self.note(name) + 1)
 
     def write_note(self, name: str, *, to: int) -> None:
-        self.upsert(schema.notes, [{"name": name, "value": to}])
+        """Give a named number a value, which is written at the end of the transaction."""
         self._notes[name] = to
+        self._changed_notes.add(name)
+
+    def write_notes(self) -> None:
+        self.upsert(schema.notes, ({"name": name, "value": self._notes[name]} for name in sorted(self._changed_notes)))
+        self._changed_notes.clear()
 
     def note_change(self) -> None:
         """Tell all readers that earlier snapshots are outdated."""
