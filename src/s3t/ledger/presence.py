@@ -44,15 +44,12 @@ class Watcher(Protocol):
 
     def forget_stale(self, snapshot: Snapshot) -> None:
         """Drop from memory what a newer state of the ledger does not have."""
-        ...
 
     def forget_all(self) -> None:
         """Drop from memory all that belongs to the run."""
-        ...
 
     def erase_meanwhile(self) -> object:
         """Erase what has waited long enough. It may take long: a thread of its own calls it, several times a second."""
-        ...
 
 
 class Presence:
@@ -259,21 +256,9 @@ class Presence:
             if self._generation is not None and not (gives_answers and self._answers == NO_ANSWERS):
                 return
             uses = generation if self._generation is None else self._generation
-            answers = generation if gives_answers else NO_ANSWERS
             self._start_threads()  # first: whatever becomes of the row, a thread removes it
-            began = boot_clock()
-            if self._ledger.read_only:  # the session cannot be entered, so no deletion waits for it
-                self._gone.set()
-                newest = self._ledger.snapshot()
-            else:
-                with self._ledger.writing() as transaction:
-                    transaction.sessions.enter(self.session, generation=uses, answers=answers)
-                    newest = transaction.snapshot()
-            with self._state:
-                # A deletion that was accepted before the session was entered did not wait for it.
-                self._compare(newest)
-            self._generation, self._answers, self._is_left = uses, answers, False
-            self._beat_at, self._told_at = time.monotonic() + BEAT_SECONDS, began
+            self._tell(uses, generation if gives_answers else NO_ANSWERS, moved=True)
+            self._is_left = False
 
     def _start_threads(self) -> None:
         """Start both threads, which hold only weak references, so that the session can be garbage-collected."""
@@ -290,22 +275,24 @@ class Presence:
     def _tell(self, generation: int, answers: int, *, moved: bool) -> None:
         """Note in the ledger that this session lives, and, if it has `moved`, both generations."""
         began = boot_clock()
-        if self._ledger.read_only:
-            self._generation, self._answers, self._told_at = generation, answers, began
-            return
-        self._beat_at = 0.0  # if the ledger refuses, the next look tries again
-        with self._ledger.writing() as transaction:
-            alive = transaction.sessions.beat(self.session)
-            if not alive:  # it slept, and was removed as dead
-                LOG.info("lease lost: this process counted as dead, and deletions did not wait for it; it is back")
-            if moved or not alive:
-                transaction.sessions.enter(self.session, generation=generation, answers=answers)
-            newest = transaction.snapshot()
-            with self._state:  # within the transaction, where no thread of this process makes a claim
-                claims, self._claims_in_doubt = set(self._claims), False
-                self._compare(newest)  # a session that had counted as dead was not waited for
-            transaction.sessions.release_all_but(claims, self.session)
-            transaction.settle()  # a session that deletions waited for may be dead
+        if self._ledger.read_only:  # the session cannot be entered, so no deletion waits for it
+            self._gone.set()
+            with self._state:
+                self._compare(self._ledger.snapshot())
+        else:
+            self._beat_at = 0.0  # if the ledger refuses, the next look tries again
+            with self._ledger.writing() as transaction:
+                alive = transaction.sessions.beat(self.session)
+                if not alive and self._generation is not None:  # it slept, and was removed as dead
+                    LOG.info("lease lost: this process counted as dead, and deletions did not wait for it; it is back")
+                if moved or not alive:
+                    transaction.sessions.enter(self.session, generation=generation, answers=answers)
+                newest = transaction.snapshot()
+                with self._state:  # within the transaction, where no thread of this process makes a claim
+                    claims, self._claims_in_doubt = set(self._claims), False
+                    self._compare(newest)  # deletions did not wait for one that is new, or had counted as dead
+                transaction.sessions.release_all_but(claims, self.session)
+                transaction.settle()  # a session that deletions waited for may be dead
         if moved:
             self._generation, self._answers = generation, answers
         self._beat_at, self._told_at = time.monotonic() + BEAT_SECONDS, began
