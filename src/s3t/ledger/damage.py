@@ -23,7 +23,6 @@ class Contents:
     """Rows of a ledger that are as they were written, and the number of others by table."""
 
     generation: int
-    """The newest generation."""
     wrong: Mapping[str, int]
     """Number of rows whose check fails, by table."""
     records: Mapping[Place, Mapping[bytes, RecordRow]]
@@ -35,7 +34,6 @@ class Contents:
 
 
 def contents_of(rows: Rows) -> Contents:
-    """Contents of a ledger, read within one transaction."""
     wrong: dict[str, int] = {}
     right = {table.name: _right_rows(rows, table, wrong) for table in schema.metadata.sorted_tables}
     records: dict[Place, dict[bytes, RecordRow]] = {}

@@ -44,7 +44,6 @@ class PostgresAddress:
 
     @classmethod
     def of(cls, url: str, *, run: str) -> PostgresAddress:
-        """The address of a run's ledger."""
         return cls(url=parsed(url), schema=f"s3t_{run}")
 
     def __str__(self) -> str:
@@ -71,7 +70,6 @@ def kind_of(address: Address) -> str:
 
 
 def parsed(url: str) -> URL:
-    """A ledger's URL."""
     try:
         address = make_url(url)
     except (ArgumentError, ValueError):  # ValueError: a port that is no number
@@ -259,7 +257,6 @@ def _begin_sqlite(connection: Connection) -> None:
 
 
 def size_of_log(database: Path) -> int:
-    """Bytes of a SQLite database's log."""
     try:
         return _beside(database, "-wal").stat().st_size
     except OSError:
@@ -324,12 +321,10 @@ class UnsteadyError(StorageError):
 
 
 def read_only_error(what: str) -> StorageError:
-    """The error for changes."""
     return StorageError(f"{what} is on a file system that is mounted read-only", remedy="mount it writable")
 
 
 def is_read_only(folder: Path) -> bool:
-    """True if a folder's file system is mounted read-only."""
     try:
         return bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
     except OSError:  # a missing folder is reported when it is opened

@@ -17,7 +17,6 @@ from s3t.store.spill import Spill
 
 
 def write_first_rows(rows: Rows, slices: Mapping[Place, SliceState], records: Iterable[RecordRow]) -> None:
-    """Write generation 0, slices and records."""
     times = dict.fromkeys(("received_at", "accepted_at", "effective_at", "erased_at"), rows.now())
     rows.insert(schema.generations, [{"generation": 0, **times, "records": 0, "mark": secrets.token_hex(8)}])
     rows.insert(
@@ -38,7 +37,6 @@ class WaitingRecords:
         self._spill = spill
 
     def add(self, place: Place, rows: Iterable[RecordRow]) -> None:
-        """Take in records of a slice."""
         parts: dict[int, bytearray] = {}
         for row in rows:
             content = _WAITING.pack(row.token, row.subject or b"", row.subject is not None, *place, row.copies)

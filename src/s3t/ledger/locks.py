@@ -71,7 +71,6 @@ class RunLock:
         return True
 
     def release(self) -> None:
-        """Give the lock back."""
         self._depth -= 1
         try:
             if self._depth == 0:
@@ -93,7 +92,6 @@ def try_hold(lock: RunLock, *, wait: float) -> Iterator[bool]:
 
 @contextmanager
 def hold(lock: RunLock) -> Iterator[bool]:
-    """Hold the lock while within."""
     with try_hold(lock, wait=NEEDED_SECONDS) as taken:
         if not taken:
             raise StorageError(

@@ -83,7 +83,6 @@ class Presence:
     def working(
         self, snapshot: Snapshot, uses: Uses, *, leaving: Leaving = Leaving.NOW
     ) -> AbstractContextManager[Work]:
-        """A computation from a snapshot, while within."""
         return self.pending(snapshot, uses, leaving=leaving, look_at_end=True)
 
     @contextmanager

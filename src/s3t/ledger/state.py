@@ -101,11 +101,9 @@ class Snapshot:
         )
 
     def digests(self, stage: Stage) -> tuple[str, ...]:
-        """The digests of a stage's slices, in its order."""
         return tuple(self.slices[Place(stage.shard, index)].digest for index in stage.prefix)
 
     def seen(self, stage: Stage) -> dict[Place, SliceState]:
-        """A stage's slices."""
         places = (Place(stage.shard, index) for index in stage.prefix)
         return {place: self.slices[place] for place in places}
 
@@ -138,24 +136,18 @@ class Trained:
     stage: Stage
     """The session has claimed it."""
     key: str
-    """Key of its artifact."""
     manifest: str
-    """SHA-256 of its manifest."""
     session: Session
     seen: Mapping[Place, SliceState]
     """Every slice of its prefix, as it was before training began."""
     parents: Mapping[Stage, str]
     """The stages before it, and their keys."""
     seconds: float
-    """Duration of its training."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Located:
-    """Places of requested records."""
-
     rows: tuple[RecordRow, ...]
-    """Present records, each once."""
     gone: Mapping[bytes, int]
     """Generation that deleted each requested token that was deleted before."""
 
@@ -178,8 +170,6 @@ class ToErase:
 
 @dataclass(frozen=True, kw_only=True)
 class Clone:
-    """A clone of the run that is being made."""
-
     path: Path
     """Its folder until it has its name."""
     host: str
@@ -217,12 +207,10 @@ class ExportRow:
 
     @property
     def path(self) -> Path:
-        """Its folder."""
         return self.output / self.name
 
     @property
     def stages(self) -> Mapping[Stage, str]:
-        """Stages of its chain, and their keys."""
         return dict(zip(self.stage.chain, self.keys, strict=True))
 
 
@@ -250,7 +238,6 @@ class RequestRow:
     names: int
     """Names accepted so far, in the order of their tokens."""
     deleted: int
-    """Records deleted so far."""
     generations: frozenset[int]
 
 

@@ -51,7 +51,6 @@ class Transaction:
         self._first_new = math.inf  # first generation of this transaction: it is not durable yet
 
     def snapshot(self) -> Snapshot:
-        """The ledger as this transaction sees it."""
         changes = self.rows.note(CHANGES)
         if self.latest is not None and changes < self.latest.changes:  # a backup was put back: its counters mean others
             self.live = None
@@ -109,7 +108,6 @@ class Transaction:
         return self.live
 
     def _remove_stages(self, stages: Collection[Stage]) -> None:
-        """Remove the rows of live stages."""
         live = self._read_live()
         self.rows.remove(schema.stages, map(of_stage, stages))
         self.rows.raise_note(REMOVALS)
@@ -129,7 +127,6 @@ class Transaction:
         )
 
     def records_in(self, place: Place) -> list[RecordRow]:
-        """Every record of a slice."""
         return self.rows.all(RecordRow, **of_place(place))
 
     def accept(self, acceptances: Sequence[Acceptance], *, above: int = 0) -> list[int]:
@@ -244,7 +241,6 @@ class Transaction:
     def note_removed(
         self, artifacts: Collection[tuple[int, str]] = (), *, versions: Collection[tuple[Place, str]] = ()
     ) -> None:
-        """Note that condemned artifacts and versions of slices are removed."""
         names = [*artifacts, *((place.shard, digest) for place, digest in versions)]
         if names:
             self.rows.remove(schema.condemned, ({"shard": shard, "name": name} for shard, name in names))

@@ -22,7 +22,6 @@ class Uses:
     stages: Mapping[Stage, str] = field(default_factory=dict)
     """Live stages and the keys of their artifacts."""
     slices: Mapping[Place, SliceState] = field(default_factory=dict)
-    """Slices whose records are read."""
 
     def intact_at(self, later: Snapshot) -> bool:
         """True if a newer state of the ledger still has all of it, unchanged."""
@@ -41,8 +40,6 @@ class Leaving(Enum):
 
 
 class Work:
-    """A running computation."""
-
     def __init__(self, uses: Uses, ledger: Ledger, leaving: Leaving) -> None:
         self._uses = uses
         self._ledger = ledger
@@ -56,7 +53,6 @@ class Work:
         return not self.overtaken
 
     def look(self, snapshot: Snapshot) -> None:
-        """Compare with a newer state of the ledger."""
         self.overtaken = self.overtaken or not self._uses.intact_at(snapshot)
 
     def confirm(self) -> None:
