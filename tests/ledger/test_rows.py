@@ -48,7 +48,8 @@ def full(ledger):
         holder = {"name": "caller", "scopes": ("predict",), "per_minute": None}
         transaction.rows.add(Token(digest=b"d" * 32, created_at=0.0, expires_at=60.0, revoked_at=None, **holder))
         names = {"records": {token(1)}, "subjects": {PERSON}}
-        transaction.held.add(asked_by="a", why="many", count=2, request=b"r" * 32, content=b"c" * 32, **names)
+        about = {"asked_by": "a", "asked_at": 0.0, "why": "many", "request": b"r" * 32, "content": b"c" * 32}
+        transaction.held.add(Held(id="0" * 16, names=2, records=2, **about), **names)
         transaction.held.note_admitted("caller", {0: 3}, mark="m")
     return ledger
 

@@ -55,28 +55,22 @@ class Grouped(Generic[Item, Result]):
                 return
             group, self._waiting = self._waiting[: self._limit], self._waiting[self._limit :]
             self._working = True
-        try:
-            self._answer(group)
-        finally:
-            with self._changed:
-                self._working = False
-                self._changed.notify_all()
-
-    def _answer(self, group: Sequence[tuple[Item, Future[Result]]]) -> None:
         answers = [answer for _, answer in group]
+        # If Ctrl-C interrupts the work, it is raised in this thread alone.
+        results: list[tuple[Future[Result], Result | Exception]] = [(answer, _interrupted()) for answer in answers]
         try:
             results = list(zip(answers, self._work([item for item, _ in group]), strict=True))
         except Exception as error:
             results = [(answer, error) for answer in answers]
-        except BaseException:  # Ctrl-C is raised in this thread alone
-            for answer in answers:
-                answer.set_exception(_interrupted())
-            raise
-        for answer, result in results:
-            if isinstance(result, Exception):
-                answer.set_exception(_copied(result))
-            else:
-                answer.set_result(result)
+        finally:
+            for each, result in results:
+                if isinstance(result, Exception):
+                    each.set_exception(_copied(result))
+                else:
+                    each.set_result(result)
+            with self._changed:
+                self._working = False
+                self._changed.notify_all()
 
 
 def _copied(error: Exception) -> Exception:

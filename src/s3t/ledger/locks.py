@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import TypeAlias
 
@@ -41,53 +41,35 @@ class RunLock:
         self._check = check
         self._threads = threading.RLock()
         self._depth = 0
-        self._give: Give = lambda: None
 
-    def acquire(self, *, wait: float) -> bool:
-        """Take the lock; False if another thread or process still has it after `wait` seconds."""
+    def acquire(self, *, wait: float) -> ExitStack | None:
+        """Take the lock, which is given back with the stack; None if it could not be taken within `wait` seconds."""
         until = time.monotonic() + wait
         if not self._threads.acquire(timeout=min(wait, threading.TIMEOUT_MAX)):
-            return False
-        taken = False
-        try:
-            taken = self._depth > 0 or self._acquire_from_processes(until)
-            self._depth += taken
-        finally:
-            if not taken:
-                self._threads.release()
-        return taken
-
-    def _acquire_from_processes(self, until: float) -> bool:
-        while (give := self._take()) is None:
-            if time.monotonic() >= until:
-                return False
-            time.sleep(_POLL_SECONDS)
-        try:
-            self._check()
-        except BaseException:
-            give()
-            raise
-        self._give = give
-        return True
-
-    def release(self) -> None:
-        self._depth -= 1
-        try:
+            return None
+        with ExitStack() as held:
+            held.callback(self._threads.release)
             if self._depth == 0:
-                self._give()
-        finally:
-            self._threads.release()
+                while (give := self._take()) is None:
+                    if time.monotonic() >= until:
+                        return None
+                    time.sleep(_POLL_SECONDS)
+                held.callback(give)
+                self._check()
+            held.callback(self._note, self._depth)
+            self._note(self._depth + 1)
+            return held.pop_all()
+
+    def _note(self, depth: int) -> None:
+        self._depth = depth
 
 
 @contextmanager
 def try_hold(lock: RunLock, *, wait: float) -> Iterator[bool]:
     """Hold the lock while within; yields False if it could not be taken within `wait` seconds."""
-    taken = lock.acquire(wait=wait)
-    try:
-        yield taken
-    finally:
-        if taken:
-            lock.release()
+    held = lock.acquire(wait=wait)
+    with held or nullcontext():
+        yield held is not None
 
 
 @contextmanager

@@ -73,34 +73,12 @@ class HeldRequests:
             frozenset(row.token for row in rows if row.is_subject),
         )
 
-    def add(
-        self,
-        *,
-        asked_by: str,
-        why: str,
-        count: int,
-        request: bytes | None,
-        content: bytes,
-        records: Collection[bytes],
-        subjects: Collection[bytes],
-    ) -> Held:
-        """Note a request that has to wait."""
-        held = Held(
-            id=secrets.token_hex(_ID_BYTES),
-            asked_by=asked_by,
-            asked_at=self._rows.now(),
-            why=why,
-            names=len(records) + len(subjects),
-            records=count,
-            request=request,
-            content=content,
-        )
+    def add(self, held: Held, *, records: Collection[bytes], subjects: Collection[bytes]) -> None:
+        """Note a request that has to wait, and the tokens of its names."""
         self._rows.add(held)
         names = [(token, 0) for token in sorted(records)] + [(token, 1) for token in sorted(subjects)]
-        self._rows.insert(
-            schema.held_names, ({"held": held.id, "token": token, "is_subject": subject} for token, subject in names)
-        )
-        return held
+        rows = ({"held": held.id, "token": token, "is_subject": is_subject} for token, is_subject in names)
+        self._rows.insert(schema.held_names, rows)
 
     def decide(self, id: str, *, by: str, approved: bool, reason: str | None = None) -> None:
         """Note a decision; only the first counts. A refusal also removes the request's names."""

@@ -198,15 +198,18 @@ def _admitted(transaction: Transaction, asked: _Asked) -> Held | InputError | No
     if sum(held.asked_by == caller for held in transaction.held.waiting()) >= MOST_WAITING:
         reason = f"{MOST_WAITING} of this caller wait for approval; let an operator decide on some first"
         return TooManyHeldError("the request", reason)
-    return transaction.held.add(
+    held = Held(
+        id=secrets.token_hex(8),
         asked_by=caller,
+        asked_at=transaction.rows.now(),
         why=why,
-        count=sum(losses.values()),
+        names=len(request.names),
+        records=sum(losses.values()),
         request=request.key,
         content=request.content,
-        records=request.records.keys(),
-        subjects=request.subjects.keys(),
     )
+    transaction.held.add(held, records=request.records.keys(), subjects=request.subjects.keys())
+    return held
 
 
 def _mark(key: bytes, content: bytes) -> str:
