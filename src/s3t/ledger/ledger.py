@@ -368,7 +368,7 @@ class Ledger:
             if not anywhere:
                 self.check_place()  # what the transaction notes was done in the folder's old place otherwise
         self._latest, self._live = transaction.latest, transaction.live
-        if isinstance(self._address, Path) and not anywhere and size_of_log(self._address) > self._long_log:
+        if isinstance(self._address, Path) and size_of_log(self._address) > self._long_log:
             self._write_log_back()
             self._long_log = size_of_log(self._address) + _LONG_LOG_BYTES  # SQLite overwrites it, and keeps its length
 
