@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Table, exc, text
+from sqlalchemy import Connection, exc, text
 
 from s3t.core import Place
 from s3t.errors import IntegrityError
@@ -35,7 +35,17 @@ class Contents:
 
 def contents_of(rows: Rows) -> Contents:
     wrong: dict[str, int] = {}
-    right = {table.name: _right_rows(rows, table, wrong) for table in schema.metadata.sorted_tables}
+    right: dict[str, list[Any]] = {}
+    for table in schema.metadata.sorted_tables:
+        try:
+            every = rows.unchecked(table)
+            damaged = rows.wrong(table, every)
+        except IntegrityError:
+            wrong[table.name], right[table.name] = 1, []
+            continue
+        right[table.name] = [row for row in every if row not in damaged] if damaged else every
+        if damaged:
+            wrong[table.name] = len(damaged)
     records: dict[Place, dict[bytes, RecordRow]] = {}
     for row in right["records"]:
         record = value_of(RecordRow, row)
@@ -52,22 +62,16 @@ def contents_of(rows: Rows) -> Contents:
     )
 
 
-def _right_rows(rows: Rows, table: Table, wrong: dict[str, int]) -> list[Any]:
-    """Rows of a table that are as they were written; the number of others goes into `wrong`."""
-    try:
-        every = rows.unchecked(table)
-    except IntegrityError:
-        wrong[table.name] = 1
-        return []
-    if damaged := rows.wrong(table, every):
-        wrong[table.name] = len(damaged)
-    return [row for row in every if row not in damaged] if damaged else every
-
-
 def structure_problems(rows: Rows) -> list[str]:
     """Problems that the database itself finds in its pages and indexes, within one transaction."""
     connection = rows.connection
-    return list(_in_postgres(connection) if connection.dialect.name == "postgresql" else _in_sqlite(connection))
+    if connection.dialect.name == "postgresql":
+        return list(_in_postgres(connection))
+    try:
+        lines = connection.exec_driver_sql(f"PRAGMA integrity_check({_MOST_PROBLEMS})").scalars().all()
+    except exc.DBAPIError as error:  # a page that it cannot read
+        return [str(error.orig)]
+    return [str(line) for line in lines if line != "ok"]
 
 
 def rebuild_indexes(rows: Rows) -> list[str]:
@@ -79,15 +83,6 @@ def rebuild_indexes(rows: Rows) -> list[str]:
     except exc.IntegrityError as error:  # a table has a row twice
         return [str(error.orig)]
     return structure_problems(rows)
-
-
-def _in_sqlite(connection: Connection) -> Iterator[str]:
-    try:
-        for line in connection.exec_driver_sql(f"PRAGMA integrity_check({_MOST_PROBLEMS})").scalars():
-            if line != "ok":
-                yield str(line)
-    except exc.DBAPIError as error:  # a page that it cannot read
-        yield str(error.orig)
 
 
 _INDEXES = (
