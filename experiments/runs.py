@@ -21,7 +21,7 @@ import s3t
 from experiments.noted import note
 from experiments.tasks import Task
 from s3t.core import AsNeeded, Kind
-from s3t.prediction.answers import Member
+from s3t.results.answers import Member
 from s3t.training.numerics import environment, resolve_device
 
 Logits = NDArray[np.float32]

@@ -60,6 +60,12 @@ if TYPE_CHECKING:  # "as": names that are exported
     from s3t.progress import ProgressBar as ProgressBar
     from s3t.recipe import Recipe as Recipe, load_recipe as load_recipe
     from s3t.records.ingest import record_ids as record_ids
+    from s3t.results.answers import (
+        Evaluation as Evaluation,
+        Likelihoods as Likelihoods,
+        Predictions as Predictions,
+        Texts as Texts,
+    )
     from s3t.results.changes import (
         Audit as Audit,
         Deletion as Deletion,
@@ -70,9 +76,6 @@ if TYPE_CHECKING:  # "as": names that are exported
     from s3t.results.log import Location as Location, LogEntry as LogEntry
     from s3t.results.state import Forecast as Forecast, Status as Status
     from s3t.run import Run as Run
-    from s3t.run.answers import Evaluation as Evaluation, Predictions as Predictions
-    from s3t.run.likelihoods import Likelihoods as Likelihoods
-    from s3t.run.writer import Texts as Texts
 
 # isort: on
 
@@ -87,13 +90,11 @@ _PLACES = {
     "s3t.progress": "ProgressBar",
     "s3t.recipe": "Recipe load_recipe",
     "s3t.records.ingest": "record_ids",
+    "s3t.results.answers": "Evaluation Likelihoods Predictions Texts",
     "s3t.results.changes": "Audit Deletion Exports Reconciliation Training",
     "s3t.results.log": "Location LogEntry",
     "s3t.results.state": "Forecast Status",
     "s3t.run": "Run",
-    "s3t.run.answers": "Evaluation Predictions",
-    "s3t.run.likelihoods": "Likelihoods",
-    "s3t.run.writer": "Texts",
 }
 _HOMES = {name: module for module, names in _PLACES.items() for name in names.split()}
 __all__ = sorted([*_HOMES, "__version__"])

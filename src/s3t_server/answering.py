@@ -22,7 +22,7 @@ from s3t_server.problems import Refused
 
 if TYPE_CHECKING:
     from s3t.records.ingest import IngestedInputs
-    from s3t.run.answers import Predictions
+    from s3t.results.answers import Predictions
     from s3t.run.pending import Pending
     from s3t_server.served import ServedRun
 

@@ -13,10 +13,10 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from fastapi.security import HTTPBearer
 
 from s3t.errors import S3TError
+from s3t.results.answers import Predictions
 from s3t.results.changes import Deletion
 from s3t.results.log import Location, LogEntry
 from s3t.results.state import Status
-from s3t.run.answers import Predictions
 from s3t_server import deleting
 from s3t_server.answering import EVENTS, GENERATION_HEADER, answer
 from s3t_server.callers import Caller

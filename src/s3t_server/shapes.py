@@ -15,7 +15,7 @@ from fastapi import APIRouter, Depends, Response
 from pydantic import BaseModel, Field, StrictStr, WithJsonSchema
 
 from s3t.recipe import Recipe
-from s3t.run.answers import Predictions
+from s3t.results.answers import Predictions
 from s3t_server.answering import answer, check_model
 from s3t_server.completions import add_texts
 from s3t_server.documents import ForeignBody

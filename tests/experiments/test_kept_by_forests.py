@@ -20,7 +20,7 @@ from experiments.tasks import task
 from s3t.core import AsNeeded, StageCosts, leaves
 from s3t.orders import Setting, cyclic, survival
 from s3t.planning.bounds import cost_of_a_hit
-from s3t.prediction.answers import Member
+from s3t.results.answers import Member
 
 SHARDS, SLICES = 2, 3
 

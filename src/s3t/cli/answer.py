@@ -25,7 +25,7 @@ from s3t.store.disk import storage_errors, write_durably
 from s3t.wording import counted
 
 if TYPE_CHECKING:
-    from s3t.run.answers import Predictions
+    from s3t.results.answers import Predictions
 
 STDIN = Path("-")
 SUFFIXES = (".csv", ".jsonl", ".parquet")

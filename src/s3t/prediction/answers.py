@@ -7,7 +7,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -15,20 +15,9 @@ from s3t.core import Inventory, Kind, Order, Stage, by_kind
 from s3t.errors import InputError, NoLiveShardError
 from s3t.recipe import Prediction, Recipe
 from s3t.recipe.parts import DEFAULT_THRESHOLD
+from s3t.results.answers import Member
 from s3t.tasks import Target
 from s3t.tasks.aggregate import Scores, shares
-
-
-class Member(NamedTuple):
-    """A prefix that answered, or prototypes."""
-
-    shard: int
-    prefix: Order
-    """Its slices, in the order of training; or those whose prototypes there are."""
-    key: str
-    """Key of its deepest stage's artifact; for prototypes the keys of all slices, separated by commas."""
-    kind: Kind = "model"
-
 
 Prefixes: TypeAlias = "Mapping[int, Order] | Sequence[Member | tuple[int, Order]]"
 """Prefixes that shall answer: one for each shard, or (shard, prefix) pairs, perhaps several of a shard."""

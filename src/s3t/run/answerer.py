@@ -20,11 +20,10 @@ from s3t.errors import InputError, NoLiveShardError
 from s3t.events import Event, Progress, silent, telling
 from s3t.ledger import Snapshot
 from s3t.ledger.work import Overtaken, Uses, Work
-from s3t.prediction.answers import Answers, Member, Prefixes, choose_members, parts_within
+from s3t.prediction.answers import Answers, Prefixes, choose_members, parts_within
 from s3t.records.ingest import IngestedInputs, Inputs, ingest_inputs, ingest_labelled, ingest_windows
 from s3t.records.reading import Data
-from s3t.run.answers import Evaluation, Predictions
-from s3t.run.likelihoods import Likelihoods
+from s3t.results.answers import Evaluation, Likelihoods, Member, Predictions
 from s3t.run.parts import Parts
 from s3t.run.pending import PendingAnswers
 from s3t.tasks.aggregate import Scores

@@ -14,7 +14,7 @@ from s3t.ledger.work import Overtaken, Work
 
 if TYPE_CHECKING:
     from s3t.prediction.generation import Piece, WritingSteps
-    from s3t.run.answers import Predictions
+    from s3t.results.answers import Predictions
 
 
 class Pending:

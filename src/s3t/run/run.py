@@ -23,16 +23,14 @@ if TYPE_CHECKING:
     from s3t.recipe import Recipe
     from s3t.records.ingest import IngestedInputs, Inputs
     from s3t.records.reading import Data
+    from s3t.results.answers import Evaluation, Likelihoods, Predictions, Texts
     from s3t.results.changes import Audit, Deletion, Exports, Reconciliation, Training
     from s3t.results.log import Location, LogEntry
     from s3t.results.state import Forecast, Status
-    from s3t.run.answers import Evaluation, Predictions
     from s3t.run.approvals import Approvals
     from s3t.run.extension import Extension, RepairExtension
-    from s3t.run.likelihoods import Likelihoods
     from s3t.run.pending import PendingAnswers
     from s3t.run.placement import WorkerCount
-    from s3t.run.writer import Texts
 
 
 class Run:

@@ -1,4 +1,4 @@
-"""Texts that a run's language model writes, whole or as they come; and the result of `generate`."""
+"""Texts that a run's language model writes, whole or as they come."""
 
 from __future__ import annotations
 
@@ -6,83 +6,26 @@ import queue
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from s3t.core import Stage
 from s3t.errors import InputError, OvertakenError, S3TError
 from s3t.events import Progress, WorkStep, silent, telling
 from s3t.ledger.work import Overtaken, Work
-from s3t.prediction.answers import Member, Prefixes
+from s3t.prediction.answers import Prefixes
 from s3t.records.ingest import IngestedInputs, Inputs, ingest_labelled, ingest_prompts
 from s3t.records.reading import Data
+from s3t.results.answers import Texts
 from s3t.run.answerer import Answerer, State, member_of, uses_of, watched
 from s3t.run.pending import PendingTexts
 from s3t.tasks.targets import rouge_scorer, text_metrics
 from s3t.wording import counted
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from s3t.ledger import Snapshot
     from s3t.models.language import LanguageEncoder
     from s3t.prediction.generation import Continuation, Finish, Likelihood, Piece, Sampling, WritingSteps, WrittenToken
-
-
-@dataclass(frozen=True, kw_only=True)
-class Texts:
-    """Texts that one generation's ensemble has written."""
-
-    generation: int
-    members: tuple[Member, ...]
-    """The prefixes that wrote, in the order of the shards; `Run.generate` takes them as `prefixes`."""
-    texts: tuple[str, ...]
-    """After every prompt, without it; with `n` above 1 so many, one after the other."""
-    finish: tuple[Finish, ...]
-    """Why each ended: `stop` at its end or at a stop text, `length` at the greatest length."""
-    tokens: tuple[int, ...]
-    """Written for each, the end of text included."""
-    ids: tuple[str, ...] | None = field(repr=False)
-    """The prompts' ids where the data has the id column."""
-    places: Sequence[int] = field(repr=False)
-    """Position of each prompt in the user's data: line of a CSV or JSON lines file, else row, counted from 0."""
-    n: int
-    """Texts after each prompt."""
-
-    def __repr__(self) -> str:
-        """Counts in one line, without texts."""
-        texts = f"{counted(len(self.texts), 'text')} of {counted(sum(self.tokens), 'token')}"
-        return f"Texts(generation {self.generation}, {counted(len(self.members), 'member')}: {texts})"
-
-    def __len__(self) -> int:
-        """Number of texts."""
-        return len(self.texts)
-
-    def rows(self) -> list[dict[str, Any]]:
-        """A mapping for each text: its prompt's id, else row; choice, text, finish, tokens, generation."""
-        names: list[dict[str, Any]] = (
-            [{"row": place} for place in self.places] if self.ids is None else [{"id": one} for one in self.ids]
-        )
-        choices = [{**name, "choice": choice} for name in names for choice in range(self.n)]
-        each = zip(choices, self.texts, self.finish, self.tokens, strict=True)
-        return [
-            {**choice, "text": text, "finish": finish, "tokens": tokens, "generation": self.generation}
-            for choice, text, finish, tokens in each
-        ]
-
-    def to_pandas(self) -> pd.DataFrame:
-        """The rows as a frame."""
-        import pandas as pd
-
-        return pd.DataFrame(self.rows())
-
-    def to_json(self) -> dict[str, Any]:
-        """The document of `s3t generate --json`."""
-        return {
-            "generation": self.generation,
-            "members": [Stage(member.shard, member.prefix, member.kind).to_json() for member in self.members],
-            "texts": self.rows(),
-        }
 
 
 @dataclass(frozen=True)

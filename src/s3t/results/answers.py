@@ -1,37 +1,69 @@
-"""Results of `predict` and `evaluate`. Each has `to_json()`: the document that the command line prints with --json."""
+"""Results of `predict`, `score`, `generate` and `evaluate`. `to_json` is the document that --json prints."""
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from s3t.core import Stage
-from s3t.prediction.answers import Member
-from s3t.tasks.aggregate import Scores
+from s3t.core import Kind, Order, Stage
 from s3t.wording import counted
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from s3t.prediction.generation import Finish
     from s3t.tasks import Target
+    from s3t.tasks.aggregate import Scores
 
 _SHOWN = 3
 """Labels that a `repr` counts."""
+_MOST_LOSS = 700.0
+"""Largest loss with a finite exponential."""
+
+
+class Member(NamedTuple):
+    """A prefix that answered, or prototypes."""
+
+    shard: int
+    prefix: Order
+    """Its slices, in the order of training; or those whose prototypes there are."""
+    key: str
+    """Key of its deepest stage's artifact; for prototypes the keys of all slices, separated by commas."""
+    kind: Kind = "model"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Predictions:
-    """Answers of one generation's ensemble."""
+class Answered:
+    """What one generation's ensemble says of inputs."""
 
     generation: int
     members: tuple[Member, ...]
-    """The prefixes that answered, in the order of the shards; `Run.predict` takes them as `prefixes`."""
+    """The prefixes that answered, in the order of the shards; `Run` takes them as `prefixes`."""
+    ids: tuple[str, ...] | None = field(repr=False)
+    """The inputs' ids where the data has the id column."""
+    places: Sequence[int] = field(repr=False)
+    """Position of each input in the user's data: line of a CSV or JSON lines file, else row, counted from 0."""
+
+    def _names(self) -> list[dict[str, Any]]:
+        """The id of each input, else its row."""
+        return [{"row": place} for place in self.places] if self.ids is None else [{"id": id} for id in self.ids]
+
+    def _document(self, **more: Any) -> dict[str, Any]:
+        members = [Stage(member.shard, member.prefix, member.kind).to_json() for member in self.members]
+        return {"generation": self.generation, "members": members, **more}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predictions(Answered):
+    """Answers to inputs."""
+
     target: Target = field(repr=False)
     """The task's target."""
     classes: tuple[str, ...]
@@ -46,10 +78,6 @@ class Predictions:
     """Logits of every member, M x N x C, in the order of `members`."""
     counts: Sequence[int] | None = field(repr=False)
     """Number of rows of the probabilities of each input; None: one."""
-    ids: tuple[str, ...] | None
-    """The inputs' ids where the input has the id column."""
-    places: Sequence[int]
-    """Position of each input in the user's data: line of a CSV or JSON lines file, else row, counted from 0."""
 
     def __repr__(self) -> str:
         """Counts in one line, without inputs."""
@@ -94,10 +122,9 @@ class Predictions:
         Args:
             top: number of labels, the likeliest first; None: all, in the order of `classes`.
         """
-        rows = []
+        rows = self._names()
         first = None if self.counts is None else list(itertools.accumulate(self.counts, initial=0))
-        for number, answer in enumerate(self.predicted):
-            row: dict[str, Any] = {"row": self.places[number]} if self.ids is None else {"id": self.ids[number]}
+        for number, (row, answer) in enumerate(zip(rows, self.predicted, strict=True)):
             row[self.target.answer] = list(answer) if isinstance(answer, tuple) else answer
             if self.probabilities is not None and first is None:
                 row["probabilities"] = self._probabilities_of(number, set(self.target.labels_in(answer)), top)
@@ -107,7 +134,6 @@ class Predictions:
                     for word, tag in enumerate(answer)
                 ]
             row["generation"] = self.generation
-            rows.append(row)
         return rows
 
     def _probabilities_of(self, number: int, given: Collection[str], top: int | None) -> dict[str, float]:
@@ -137,11 +163,113 @@ class Predictions:
 
     def to_json(self, *, top: int | None = None) -> dict[str, Any]:
         """The document of `s3t predict --json`."""
-        return {
-            "generation": self.generation,
-            "members": [Stage(member.shard, member.prefix, member.kind).to_json() for member in self.members],
-            "predictions": self.rows(top=top),
-        }
+        return self._document(predictions=self.rows(top=top))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Likelihoods(Answered):
+    """Probabilities of texts: the mean of the members', token by token."""
+
+    log_probabilities: tuple[tuple[float, ...], ...]
+    """Natural logarithm of the probability of each learned token, by record."""
+    logits: Scores = field(repr=False)
+    """Log-probabilities of each member alone, for all tokens one after another, M x U x 1."""
+
+    @classmethod
+    def of(cls, predictions: Predictions) -> Likelihoods:
+        """Likelihoods of a language model's answers."""
+        return cls(
+            generation=predictions.generation,
+            members=predictions.members,
+            log_probabilities=predictions.predicted,
+            logits=predictions.logits,
+            ids=predictions.ids,
+            places=predictions.places,
+        )
+
+    def __repr__(self) -> str:
+        """Counts in one line, without records."""
+        shown = "undefined" if self.perplexity is None else f"{self.perplexity:.4g}"
+        records = counted(len(self.log_probabilities), "record")
+        return f"Likelihoods(generation {self.generation}, {records}: perplexity {shown})"
+
+    @property
+    def perplexity(self) -> float | None:
+        """Perplexity over all tokens of all records; None where there is none."""
+        return _perplexity([value for each in self.log_probabilities for value in each])
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A mapping for each record: its id, else its row; log_likelihood, tokens, perplexity, generation."""
+        return [
+            {
+                **name,
+                "log_likelihood": math.fsum(each),
+                "tokens": len(each),
+                "perplexity": _perplexity(each),
+                "generation": self.generation,
+            }
+            for name, each in zip(self._names(), self.log_probabilities, strict=True)
+        ]
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The rows as a frame."""
+        import pandas as pd
+
+        return pd.DataFrame(self.rows())
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of `s3t score --json`."""
+        tokens = sum(map(len, self.log_probabilities))
+        return self._document(perplexity=self.perplexity, tokens=tokens, scores=self.rows())
+
+
+def _perplexity(values: Sequence[float]) -> float | None:
+    if not values:
+        return None
+    loss = -math.fsum(values) / len(values)
+    return math.exp(loss) if loss < _MOST_LOSS else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Texts(Answered):
+    """Texts written after prompts."""
+
+    texts: tuple[str, ...]
+    """After every prompt, without it; with `n` above 1 so many, one after the other."""
+    finish: tuple[Finish, ...]
+    """Why each ended: `stop` at its end or at a stop text, `length` at the greatest length."""
+    tokens: tuple[int, ...]
+    """Written for each, the end of text included."""
+    n: int
+    """Texts after each prompt."""
+
+    def __repr__(self) -> str:
+        """Counts in one line, without texts."""
+        texts = f"{counted(len(self.texts), 'text')} of {counted(sum(self.tokens), 'token')}"
+        return f"Texts(generation {self.generation}, {counted(len(self.members), 'member')}: {texts})"
+
+    def __len__(self) -> int:
+        """Number of texts."""
+        return len(self.texts)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A mapping for each text: its prompt's id, else row; choice, text, finish, tokens, generation."""
+        choices = [{**name, "choice": choice} for name in self._names() for choice in range(self.n)]
+        each = zip(choices, self.texts, self.finish, self.tokens, strict=True)
+        return [
+            {**choice, "text": text, "finish": finish, "tokens": tokens, "generation": self.generation}
+            for choice, text, finish, tokens in each
+        ]
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The rows as a frame."""
+        import pandas as pd
+
+        return pd.DataFrame(self.rows())
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of `s3t generate --json`."""
+        return self._document(texts=self.rows())
 
 
 @dataclass(frozen=True, kw_only=True)
