@@ -31,7 +31,7 @@ def test_the_docs_tell_what_was_measured():
     for precision in ("float32", "bfloat16"):
         each = found["writing"][precision]
         times = [f"{each['milliseconds'][name]:.1f}" for name in ("one", "peft", "five")]
-        assert row(precision, [*times, f"{each['one_over_peft']:.2f}", f"{each['five_over_one']:.2f}"]) in PAGE
+        assert row(precision, times) in PAGE
 
 
 def test_packed_records_have_the_loss_and_the_gradients_of_padded_ones(tmp_path):

@@ -12,6 +12,8 @@ from typer.testing import CliRunner
 
 import s3t
 from s3t.cli.app import app_of, run
+from s3t.planning.plan import Plan
+from s3t.planning.simulation import Simulation
 from s3t_server.program import COMMANDS
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text()
@@ -24,6 +26,8 @@ RESULTS = (
     s3t.Reconciliation,
     s3t.Status,
     s3t.Training,
+    Plan,
+    Simulation,
 )
 """Results that docs/cli.md leaves to their schemas."""
 KEYED_BY_DATA = {
@@ -36,6 +40,7 @@ KEYED_BY_DATA = {
     "probabilities",
     "quantiles",
     "recipe",
+    "repair",
     "values",
 }
 """Fields whose values are keyed by labels, numbers, or names of options and fields."""

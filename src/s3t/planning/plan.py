@@ -23,6 +23,7 @@ import numpy as np
 from pydantic import BaseModel, Field, computed_field, model_validator
 
 from s3t.core import AsNeeded, FixedOrders, StageCosts
+from s3t.descriptions import describe
 from s3t.orders import Setting, select
 from s3t.planning.bounds import cost_of_a_hit, first_failure, least_after_deletion, least_cost, paper_bound
 from s3t.planning.simulation import Deletions, Floats, Life, Shown, simulate_repairs
@@ -148,7 +149,7 @@ class Demand(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
         )
 
 
-class System(BaseModel, frozen=True):
+class System(BaseModel, frozen=True, json_schema_extra=describe):
     """A system, and what it is expected to cost and to serve. Costs are in full trainings."""
 
     shards: int
@@ -201,7 +202,7 @@ class System(BaseModel, frozen=True):
         return self.repair_cost / self.repairs if self.repairs else 0.0
 
 
-class Plan(BaseModel, frozen=True):
+class Plan(BaseModel, frozen=True, json_schema_extra=describe):
     """The answer of `s3t plan`: a proposed system, and its alternatives."""
 
     demand: Demand

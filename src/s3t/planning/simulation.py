@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import BaseModel, PlainSerializer
 
 from s3t.core import AsNeeded, FixedOrders, Order, StageCosts
+from s3t.descriptions import describe
 from s3t.errors import PlanningError
 from s3t.orders.selector import SUM_TOLERANCE
 from s3t.planning.bounds import paper_bound
@@ -466,7 +467,7 @@ class _Forests(_Shards):
         length[short, chain] = depth
 
 
-class Measured(BaseModel, frozen=True):
+class Measured(BaseModel, frozen=True, json_schema_extra=describe):
     """A quantity over the simulated systems."""
 
     mean: Shown | None
@@ -480,7 +481,7 @@ class Measured(BaseModel, frozen=True):
         return cls(mean=float(values.mean()), std=float(values.std()))
 
 
-class RepairCosts(BaseModel, frozen=True):
+class RepairCosts(BaseModel, frozen=True, json_schema_extra=describe):
     """Repairs of a system over a number of deletions. Costs are in full trainings, or in seconds."""
 
     over: int
@@ -499,7 +500,7 @@ class RepairCosts(BaseModel, frozen=True):
     """Share of the deletions that leave the hit shard dead."""
 
 
-class Simulation(BaseModel, frozen=True):
+class Simulation(BaseModel, frozen=True, json_schema_extra=describe):
     """The answer of `s3t simulate`: numbers of deletions that a system survives, and what repairs cost."""
 
     deletion_rate: Measured
