@@ -24,8 +24,8 @@ def finding(found: Row) -> Finding:
         "S3T handles more deletions than SISA and ProtoSISA, and answers better meanwhile",
         f"{HOLDS if better and near else PART if better or near else NOT}: at B=4 half are dead after "
         f"{few['half_dead_after']} deletions, of SISA after {systems['sisa']['half_dead_after']}. "
-        f"Where SISA answers, B=4 against the best of SISA and ProtoSISA: "
-        f"{min(above.values()):+.1f} to {max(above.values()):+.1f} points; at most {apart:.1f} points below B=24",
+        f"Where SISA answers, B=4 is {min(above.values()):+.1f} to {max(above.values()):+.1f} points from the better "
+        f"of both, and at most {apart:.1f} points below B=24",
     )
 
 

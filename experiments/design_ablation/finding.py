@@ -23,7 +23,7 @@ def finding(found: Row) -> Finding:
         f"{HOLDS if all_better else PART if some else NOT}: top-down is "
         f"better than bottom-up on {_those(down)} (bottom-up "
         f"{'does not converge on ' + ', '.join(failed) if failed else 'converges on all'}); seeing all again is "
-        f"better than seeing as many records of the own slice alone on {_those(again)}",
+        f"better than as many records of the own slice on {_those(again)}",
     )
 
 

@@ -20,6 +20,6 @@ def finding(found: Row) -> Finding:
     )
     return Finding(
         "The orders of `survival` keep more accuracy than the paper's (our claim)",
-        f"{HOLDS if surely else PART if max(apart.values()) > (0,) else NOT}: in the mean over the measured numbers of "
-        f"deletions, a dead system counted as never right: {told}",
+        f"{HOLDS if surely else PART if max(apart.values()) > (0,) else NOT}: in the mean over numbers of deletions, "
+        f"a dead system counted as never right: {told}",
     )

@@ -18,8 +18,8 @@ def finding(found: Row) -> Finding:
     told = "; ".join(f"{rival} {_points([means[rival, moment] for moment in MOMENTS])}" for rival in RIVALS)
     return Finding(
         "With the compute of their repairs, forests answer better than fixed orders and than SISA (our claim)",
-        f"{verdict}: over {config['requests']} requests, points above the rival's frontier before the next request, "
-        f"and right after a hit: {told}; surely below it in {behind} of {len(cases)} cases",
+        f"{verdict}: points above the rival's frontier before the next of {config['requests']} requests, and right "
+        f"after a hit: {told}; surely below it in {behind} of {len(cases)} cases",
     )
 
 

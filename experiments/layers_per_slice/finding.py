@@ -18,15 +18,14 @@ def finding(found: Row) -> Finding:
         held += (helped[0] > 0) + (hurt[0] > 0)
         row = summary[name]
         told.append(
-            f"on {name} one layer a slice gives {percent(row['1x3']['score'])} with three slices, "
-            f"{percent(row['1x1']['score'])} with one ({_told(helped)} points) and {percent(row['1x6']['score'])} with "
-            f"six ({_told(hurt)}); six layers at once {percent(row['6x1']['score'])}"
+            f"on {name} with one layer a slice, three slices are {_told(helped)} points above one, and {_told(hurt)} "
+            f"above six, which have {percent(row['1x6']['score'])}; six layers at once have "
+            f"{percent(row['6x1']['score'])}"
         )
     told += [f"not counted, hardly better than a guess: {', '.join(guessed)}"] if guessed else []
     return Finding(
         "With few layers a slice, more slices first help and then hurt",
-        f"{HOLDS if held == 2 * len(counted) > 0 else PART if held else NOT}: {'; '.join(told)}. In brackets what "
-        "three slices are above that",
+        f"{HOLDS if held == 2 * len(counted) > 0 else PART if held else NOT}: {'; '.join(told)}",
     )
 
 

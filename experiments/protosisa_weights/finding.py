@@ -22,6 +22,6 @@ def finding(found: Row) -> Finding:
     verdict = NOT if gained < SLIGHTLY else HOLDS if best["late"] <= EVEN else PART
     return Finding(
         "ProtoSISA does slightly better with a lower weight of SISA once many deletions have come",
-        f"{verdict}: the best weight is {first:g} without a deletion and {best['late']:g} after {late}, where the best "
-        f"of the weights below {first:g} gains {gained:.1f} points over it; {EVEN:g} or less would be low",
+        f"{verdict}: the best weight is {first:g} without a deletion and {best['late']:g} after {late}, where a "
+        f"lower one gains {gained:.1f} points; {EVEN:g} or less would be low",
     )

@@ -17,11 +17,10 @@ def finding(found: Row) -> Finding:
     cheaper = {name: _cheapest(policies) for name, policies in systems.items() if name.startswith("s3t")}
     less = [name for name, (_, share) in cheaper.items() if share <= LESS]
     verdict = HOLDS if len(less) == len(cheaper) else PART if less else NOT
-    told = "; ".join(f"{name}: `{policy}`, {percent(share)}" for name, (policy, share) in cheaper.items())
+    told = "; ".join(f"{name}, `{policy}`: {percent(share)}" for name, (policy, share) in cheaper.items())
     return Finding(
         "A policy that waits keeps the accuracy of eager repair for less training (our claim)",
-        f"{verdict}: over {requests} requests, the cheapest policy within {100 * NEAR:g} point of eager repair, "
-        f"read after repairs, and its share of the training: {told}",
+        f"{verdict}: over {requests} requests within {100 * NEAR:g} point, for this share of its training: {told}",
     )
 
 

@@ -27,10 +27,10 @@ def finding(found: Row) -> Finding:
     told += f"; not counted, hardly better than a guess: {', '.join(guessed)}" if guessed else ""
     compared = f"{_told(pooled['full'])} points at equal epochs"
     if AS_MANY in pooled:
-        compared += f", and {_told(pooled[AS_MANY])} against full training that sees as many records"
+        compared += f", and {_told(pooled[AS_MANY])} at as many records"
     return Finding(
         "Slice-wise training is about as good as full training",
-        f"{verdict}: in the mean over {len(counted)} tasks {compared}; {MARGIN:g} below would be comparable{told}",
+        f"{verdict}: over {len(counted)} tasks {compared}; {MARGIN:g} below would be comparable{told}",
     )
 
 

@@ -21,6 +21,6 @@ def finding(found: Row) -> Finding:
     return Finding(
         "Slice-wise training is about as good as full training for a language model, too",
         f"{verdict}: perplexity {ours} slice by slice, {full} at once, {base} without training; {apart['mean']:+.1f} % "
-        f"({low:+.1f} to {high:+.1f}) from full training, where {MARGIN:g} % would be comparable{share}. A Llama of 11 "
-        "M parameters; perplexity, not the paper's tasks",
+        f"({low:+.1f} to {high:+.1f}) from full training, where {MARGIN:g} % would be comparable{share}. Not the "
+        "paper's tasks",
     )

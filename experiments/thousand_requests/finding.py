@@ -20,10 +20,10 @@ def finding(found: Row) -> Finding:
     one, four = against["s3t, B=1"], against["s3t, B=4"]
     return Finding(
         "Over 1,000 requests S3T takes less time than SISA, and much less than full retraining",
-        f"{verdict}: trained again on exhaustion, its training after requests is at best {_times(full)} full "
-        f"retraining's, with one order {_times(one['less_compute_than_sisa'])} SISA's and with several at best "
-        f"{_times(most)} SISA's; at B=4 it has {four['fewer_outages_than_sisa']:.2f} times fewer outages than SISA "
-        f"and {four['less_downtime_than_sisa']:.1f} times less downtime",
+        f"{verdict}: repairs on exhaustion train at best {_times(full)} full retraining, with one order "
+        f"{_times(one['less_compute_than_sisa'])} SISA and with several at best {_times(most)} SISA; at B=4 it has "
+        f"{four['fewer_outages_than_sisa']:.2f} times fewer outages than SISA and "
+        f"{four['less_downtime_than_sisa']:.1f} times less downtime",
     )
 
 

@@ -32,8 +32,8 @@ def finding(found: Row) -> Finding:
     verdict = NOT if different or not compared else PART if passing else HOLDS
     told = "; ".join(f"{name} {systems[name][last]['forget']['rouge_l_recall']:.2f}" for name in (BEFORE, REFERENCE))
     return Finding(
-        "After deletions s3t's stages are those of a run that never saw the authors, byte for byte; approximate "
-        "unlearning leaves traces or costs utility (TOFU; ours only)",
-        f"{verdict}: {compared - different} of {compared} compared stages are equal, so every measure is; ROUGE-L "
-        f"recall of 20 deleted authors: {told}",
+        "s3t's stages are those of a run that never saw the deleted authors, byte for byte; approximate unlearning "
+        "leaves traces or costs utility (TOFU; our claim)",
+        f"{verdict}: {compared - different} of {compared} compared stages are equal; ROUGE-L recall of 20 "
+        f"deleted authors: {told}",
     )
