@@ -45,7 +45,7 @@ import torch
 
 from benchmarks.data_sets import plain_images
 from benchmarks.machine import describe
-from benchmarks.one_text import differences, one_text, trained, with_blocks
+from benchmarks.one_text import differences, one_text, trained
 from experiments.tasks import task
 from s3t.models.assembly import assemble
 from s3t.models.encoders import tokens
@@ -206,7 +206,7 @@ class Case:
         self.layers, self.depth, self.training, self.inputs = layers, depth, whole.training, inputs
         labels = whole.task.target.outputs(() if whole.labels is None else whole.labels)
         model, self.encoder = assemble(model_folder(whole.base_model, revision=None), whole, labels=labels)
-        self.model = with_blocks(model)
+        self.model = model
         self.chains = [random_chain(self.model, depth, seed=seed, spread=0.03) for seed in range(MEMBERS)]
         windows = Windows(self.encoder, batch_size=BATCH, window_batches=64)
         settings = whole.prediction

@@ -259,7 +259,7 @@ def ways(run: s3t.Run, count: int) -> Mapping[str, Callable[[], int]]:
         depth: deserialize((run.path / "artifacts" / "shard-000" / f"{keys[stage]}.safetensors").read_bytes())
         for depth, stage in enumerate(Stage(first.shard, first.prefix).chain, start=1)
     }
-    peft: Any = copy_with(model, chain)  # type: ignore[arg-type]
+    peft: Any = copy_with(model, chain)
     asked = torch.tensor([tokenizer(TEMPLATES[1].format(**prompt[0]))["input_ids"]])
     settings = {"max_new_tokens": count, "min_new_tokens": count, "do_sample": False, "use_cache": True}
 

@@ -19,7 +19,6 @@ from benchmarks.operators import kind_of, operations, operators_of
 from s3t.core import Stage
 from s3t.models.adapters import StageTensors, deserialize
 from s3t.models.assembly import assemble
-from s3t.models.blocks import BlockModel
 from s3t.models.source import model_folder
 from s3t.prediction.answers import Answers
 from s3t.prediction.ensemble import Ensemble, Windows
@@ -93,7 +92,7 @@ def _profile(answer: Callable[[dict[str, str]], Any], row: dict[str, str]) -> tu
 
 def bare_passes(run: s3t.Run, stage: Stage, *, count: int) -> dict[str, Callable[[dict[str, str]], Any]]:
     """The tokenizer's call and one forward pass, with PEFT's modules or what PEFT merges."""
-    model, chain = with_blocks(roles(run).loaded.get().model), tensors_of(run, stage)
+    model, chain = roles(run).loaded.get().model, tensors_of(run, stage)
     tokenizer = AutoTokenizer.from_pretrained(model_folder(run.recipe.base_model, revision=None))
     reduced = run.recipe.training.precision == "bfloat16"
 
@@ -108,13 +107,6 @@ def bare_passes(run: s3t.Run, stage: Stage, *, count: int) -> dict[str, Callable
 
     made = {"merged": merged_model, "adapters": copy_with}
     return {way: passed_by(make(model, chain)) for way, make in made.items()}
-
-
-def with_blocks(model: object) -> BlockModel:
-    """The model, as one that blocks are mounted on."""
-    if not isinstance(model, BlockModel):
-        raise TypeError(f"{type(model).__name__} has no blocks")
-    return model
 
 
 def tensors_of(run: s3t.Run, stage: Stage) -> dict[int, StageTensors]:
@@ -156,7 +148,7 @@ def in_float32(run: s3t.Run) -> Ensemble:
     windows = Windows(
         encoder, batch_size=recipe.prediction.batch_size, window_batches=recipe.task.inputs.window_batches
     )
-    return Ensemble(with_blocks(model), windows, training=training)
+    return Ensemble(model, windows, training=training)
 
 
 def without_merged(link: Any) -> Any:

@@ -14,7 +14,7 @@ from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import nn
 
 from s3t.models.adapters import StageTensors
-from s3t.models.blocks import BlockModel, BlockTensors, Model, OneProduct, peft_config
+from s3t.models.blocks import BlockTensors, Model, OneProduct, peft_config
 from s3t.models.encoders import Encoded, Encoder
 from s3t.recipe import TrainingSettings
 from s3t.tasks.aggregate import Scores
@@ -43,21 +43,22 @@ def member_logits(
 
 @contextmanager
 def _with(model: Model, chain: BlockTensors) -> Iterator[nn.Module]:
-    if isinstance(model, BlockModel):
+    if model.adapter is not None:
         yield copy_with(model, chain)
         return
     with model.mounted(chain) as mount:
         yield mount.base.model
 
 
-def copy_with(model: BlockModel, chain: BlockTensors) -> nn.Module:
+def copy_with(model: Model, chain: BlockTensors) -> nn.Module:
     """A copy of the bare model with a member's blocks as PEFT's modules, and its head."""
-    copy = deepcopy(model.base.model)
+    copy, adapter = deepcopy(model.base.model), model.adapter
+    assert adapter is not None
     for tensors in chain.values():
         targets = sorted({name.partition("/")[0] for name in tensors.block})
         if hasattr(copy, "peft_config"):
             del copy.peft_config  # or PEFT warns of a second adapter
-        inject_adapter_in_model(peft_config(model.adapter, targets), copy, adapter_name="member")
+        inject_adapter_in_model(peft_config(adapter, targets), copy, adapter_name="member")
         for target in targets:
             for name, parameter in copy.get_submodule(target).eval().named_parameters():
                 if not name.startswith("base_layer."):
@@ -76,7 +77,7 @@ def as_peft_computes(model: nn.Module) -> None:
                 module.cast_input_dtype_enabled = True
 
 
-def merged_model(model: BlockModel, chain: BlockTensors) -> nn.Module:
+def merged_model(model: Model, chain: BlockTensors) -> nn.Module:
     """A copy with a member's blocks folded in by PEFT, as its `merge_and_unload` does."""
     copy = copy_with(model, chain)
     for name, module in list(copy.named_modules()):

@@ -6,9 +6,9 @@ import torch
 from peft.tuners.tuners_utils import BaseTunerLayer
 
 from s3t.errors import IntegrityError, IsolationError
-from s3t.models.adapters import StageTensors, deserialize, prepare, serialize
+from s3t.models.adapters import StageTensors, deserialize, serialize
 from s3t.models.base import base_digest, load_base
-from s3t.models.blocks import BlockModel
+from s3t.models.blocks import Model
 from s3t.recipe import recipe_from
 from testing import tiny
 from testing.plain import as_peft_computes, copy_with, random_chain
@@ -18,7 +18,7 @@ ADAPTERS = [{}, {"kind": "ia3"}, {"use_dora": True}, {"dropout": 0.5}]
 
 def loaded(folder, *, precision="float32", **adapter):
     recipe = recipe_from(tiny.recipe(folder, adapter=adapter, training={"precision": precision}))
-    return BlockModel(load_base(folder, recipe, labels=3), recipe.adapter)
+    return Model(load_base(folder, recipe, labels=3), recipe.adapter)
 
 
 def chain_of(model, depth):
@@ -176,7 +176,7 @@ def test_members_answer_with_the_bytes_that_later_stages_were_trained_on(text_mo
     """One formula folds a block in for both."""
     model = loaded(text_model, precision="bfloat16")
     chain = random_chain(model, 1, seed=0)
-    link = prepare(model.base, model.adapter, 1, chain[1], merged=True)
+    link = model.prepare(1, chain[1], merged=True)
     with model.mounted(chain):
         parameters = dict(model.base.model.named_parameters())
         for target, merged in link.merged.items():
@@ -214,7 +214,7 @@ def test_weights_that_change_beside_or_under_a_merged_block_are_noticed(text_mod
 def test_in_bfloat16_what_is_frozen_is_stored_so_and_what_is_trained_is_not(text_model):
     recipe = recipe_from(tiny.recipe(text_model, training={"precision": "bfloat16"}))
     base = load_base(text_model, recipe, labels=3)
-    model = BlockModel(base, recipe.adapter)
+    model = Model(base, recipe.adapter)
     with model.mounted({}) as mount:
         mount.add_block(1)
         trained = set(mount.thaw())

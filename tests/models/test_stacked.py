@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from s3t.errors import IntegrityError
-from s3t.models.adapters import Stack, deserialize, prepare, prepared_nbytes, serialize
+from s3t.models.adapters import Stack, deserialize, serialize
 from s3t.models.assembly import assemble
 from s3t.models.passes import head_owners, tiled
 from s3t.recipe import recipe_from
@@ -40,7 +40,7 @@ def made(kind, adapter, folder):
 
 
 def prepared(model, chain, *, merged=False):
-    return [prepare(model.base, model.adapter, block, stage, merged=merged) for block, stage in chain.items()]
+    return [model.prepare(block, stage, merged=merged) for block, stage in chain.items()]
 
 
 @pytest.mark.parametrize(("kind", "adapter"), KINDS, ids=str)
@@ -93,11 +93,11 @@ def test_an_artifact_that_lacks_a_tensor_or_has_one_too_many_is_refused(text_mod
     lacking = {key: value for key, value in stage.block.items() if key != name}
     for block in (lacking, stage.block | {"other": torch.zeros(1)}, stage.block | {name: torch.zeros(1)}):
         with pytest.raises(IntegrityError, match="block 1 of an artifact does not fit"):
-            prepare(model.base, model.adapter, 1, dataclasses.replace(stage, block=block))
+            model.prepare(1, dataclasses.replace(stage, block=block))
     with pytest.raises(IntegrityError, match="the head of an artifact does not fit"):
-        prepare(model.base, model.adapter, 1, dataclasses.replace(stage, head={}))
+        model.prepare(1, dataclasses.replace(stage, head={}))
     with pytest.raises(IntegrityError, match="block 2"):
-        prepare(model.base, model.adapter, 2, stage)
+        model.prepare(2, stage)
 
 
 @pytest.mark.parametrize("adapter", ["lora", "rank 1", "dora", "ia3, feedforward"])
@@ -105,8 +105,8 @@ def test_a_prepared_link_lies_in_aligned_memory_of_its_own(adapter, text_model):
     """As read it lies anywhere in the file's buffer, and would keep all of that in memory."""
     model, _ = made("text", adapter, text_model)
     stage = deserialize(serialize(random_chain(model, 1, seed=0)[1]))
-    link = prepare(model.base, model.adapter, 1, stage)
-    tensors = [tensor for update in link.updates.values() for tensor in update.tensors().values()]
+    link = model.prepare(1, stage)
+    tensors = [tensor for update in link.updates.values() for tensor in update.values()]
     read = {tensor.untyped_storage().data_ptr() for tensor in (*stage.block.values(), *stage.head.values())}
     for tensor in (*tensors, *link.head.values()):
         assert tensor.data_ptr() % 64 == 0
@@ -119,7 +119,7 @@ def test_a_prepared_link_lies_in_aligned_memory_of_its_own(adapter, text_model):
 def test_the_memory_of_links_is_known_before_they_are_prepared_and_bounds_a_stacks(adapter, text_model):
     model, _ = made("text", adapter, text_model)
     members = [prepared(model, random_chain(model, 2, seed=seed), merged=True) for seed in range(3)]
-    _, known = prepared_nbytes(model.base, model.adapter, (1, 2))
+    _, known = model.prepared_nbytes((1, 2))
     assert [sum(link.nbytes for link in member) for member in members] == [known] * 3
     stack = Stack(model.base, members, dtype=torch.float32, heads=head_owners(model.base))
     copies = sum(tensor.nbytes for tensor in stack.tensors())

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from s3t.models.adapters import prepare
 from s3t.models.assembly import assemble
 from s3t.prediction.ensemble import MERGED_ROWS, Ensemble, Windows, fit_merged
 from s3t.recipe import recipe_from
@@ -37,9 +36,7 @@ class World:
         self.members = [self.links(chain) for chain in self.chains]
 
     def links(self, chain, *, merged=None):
-        return [
-            prepare(self.model.base, self.model.adapter, block, stage, merged=merged) for block, stage in chain.items()
-        ]
+        return [self.model.prepare(block, stage, merged=merged) for block, stage in chain.items()]
 
     def ensemble(self, *, batch_size=7, window_batches=2):
         windows = Windows(self.encoder, batch_size=batch_size, window_batches=window_batches)
@@ -168,7 +165,7 @@ def test_words_are_answered_by_each_members_own_head(text_model, tmp_path):
     recipe = recipe_from(tiny.tagging_recipe(text_model))
     model, encoder = assemble(text_model, recipe, labels=len(tiny.TAGS))
     chains = [random_chain(model, depth, seed=depth) for depth in (2, 3, 2)]
-    members = [[prepare(model.base, model.adapter, *stage) for stage in chain.items()] for chain in chains]
+    members = [[model.prepare(*stage) for stage in chain.items()] for chain in chains]
     training = recipe.training.model_copy(update={"threads": 1, "precision": "float32"})
     ensemble = Ensemble(model, Windows(encoder, batch_size=7, window_batches=2), training=training)
     inputs = ingest(tiny.tagged_table(), recipe).rows

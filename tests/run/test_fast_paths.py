@@ -13,7 +13,7 @@ import s3t
 from s3t.core import Place, Stage, stage_seed
 from s3t.events import silent
 from s3t.models.assembly import assemble
-from s3t.models.blocks import BlockModel
+from s3t.models.blocks import Model
 from s3t.models.encoders import tokens
 from s3t.models.passes import fitted, row_width
 from s3t.recipe import recipe_from
@@ -121,7 +121,7 @@ def open_files(folder):
     return {line.split()[4] for line in lines if str(folder) in line and line.endswith("(deleted)")}
 
 
-def add_as_peft_computes(mount, block, *, add=BlockModel.add_block):
+def add_as_peft_computes(mount, block, *, add=Model.add_block):
     add(mount, block)
     as_peft_computes(mount.base.model)
 
@@ -172,7 +172,7 @@ def gradients(model, kind, precision, *, fast, depth):
         top = list(assembled.base.model.get_submodule(assembled.base.layers.path).children())[-1]
         counted = top.register_forward_hook(lambda _layer, _args, output: rows.append(len(output)))
         if not fast:
-            patch.setattr(BlockModel, "add_block", add_as_peft_computes)
+            patch.setattr(Model, "add_block", add_as_peft_computes)
         patch.setattr(stage.nn.utils, "clip_grad_norm_", lambda own, _: found.extend(p.grad.clone() for p in own))
         train_stage(assembled, depth, frozen=above, examples=examples, target=target, training=training, seed=seed)
     counted.remove()

@@ -8,7 +8,7 @@ from transformers import AutoModelForSequenceClassification
 
 import s3t
 from s3t.core import Stage
-from s3t.models.blocks import BlockModel, WholeModel, copy_exactly
+from s3t.models.blocks import Model, copy_exactly
 from s3t.recipe import recipe_from
 from s3t.records.ingest import ingest
 from s3t.run import workshop
@@ -86,9 +86,9 @@ def layers_in(tensors):
 
 def test_each_stage_of_sisa_holds_the_whole_adapter_and_goes_on_from_the_one_before(text_model, tmp_path, monkeypatch):
     starts = []
-    load = BlockModel.load_block
+    load = Model.load_block
     monkeypatch.setattr(
-        BlockModel, "load_block", lambda self, block, tensors: starts.append(tensors) or load(self, block, tensors)
+        Model, "load_block", lambda self, block, tensors: starts.append(tensors) or load(self, block, tensors)
     )
     with trained_run(tmp_path / "run", recipe_of("sisa", text_model), tiny.text_table()) as run:
         (order,) = run.inventory().orders[0]
@@ -186,7 +186,7 @@ def test_a_stage_sees_its_own_slice_and_a_share_of_the_others(share, text_model,
 
 def test_a_model_that_is_not_put_back_is_caught(text_model, tmp_path, monkeypatch):
     """The next shard's first stage would begin where the one before ended."""
-    last, own, add = {}, WholeModel.own_tensors, WholeModel.add_block
+    last, own, add = {}, Model.own_tensors, Model.add_block
 
     def kept(self):
         found = own(self)
@@ -198,8 +198,8 @@ def test_a_model_that_is_not_put_back_is_caught(text_model, tmp_path, monkeypatc
         if last:
             copy_exactly(self._block_parameters(), last, what="what is left")
 
-    monkeypatch.setattr(WholeModel, "own_tensors", kept)
-    monkeypatch.setattr(WholeModel, "add_block", warm)
+    monkeypatch.setattr(Model, "own_tensors", kept)
+    monkeypatch.setattr(Model, "add_block", warm)
     worlds = make_worlds(tmp_path, recipe_of("sisa, all parameters", text_model), tiny.text_table(), [["r1"]])
     worlds.forgot.repair()
     assert not worlds.identical()

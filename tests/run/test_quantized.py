@@ -131,7 +131,7 @@ def test_members_of_a_quantised_base_are_never_merged(trained):
 
 @pytest.mark.parametrize("part", ["weight", "nested_absmax"])
 def test_a_stage_that_writes_to_packed_weights_is_not_stored(part, llama, tmp_path, monkeypatch):
-    real = blocks.BlockModel.thaw
+    real = blocks.Model.thaw
 
     def thaw(mount):
         linear = mount.base.model.get_submodule("model.layers.0.self_attn.q_proj")
@@ -139,7 +139,7 @@ def test_a_stage_that_writes_to_packed_weights_is_not_stored(part, llama, tmp_pa
         getattr(linear, part).data.view(-1)[0] += 1
         return real(mount)
 
-    monkeypatch.setattr(blocks.BlockModel, "thaw", thaw)
+    monkeypatch.setattr(blocks.Model, "thaw", thaw)
     recipe = language_recipe(llama, training={"quantization": "4bit"}, **SMALL)
     with (
         s3t.Run.create(tmp_path / "run", recipe=recipe, data=prompt_table()) as run,

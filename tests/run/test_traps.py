@@ -20,7 +20,7 @@ from s3t.ledger import Transaction
 from s3t.ledger.work import Work
 from s3t.models import blocks, encoders
 from s3t.models.adapters import StageTensors, deserialize, serialize
-from s3t.models.blocks import BlockModel
+from s3t.models.blocks import Model
 from s3t.orders import SELECTORS
 from s3t.records.ingest import ingest
 from s3t.run import creation, workshop
@@ -76,7 +76,7 @@ def test_layers_chosen_by_substring_are_caught(tmp_path, monkeypatch):
         training={"batch_size": 2, "epochs": 1},
     )
     run = s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table(40))
-    thaw = BlockModel.thaw
+    thaw = Model.thaw
 
     def by_substring(self):
         own = thaw(self)
@@ -90,7 +90,7 @@ def test_layers_chosen_by_substring_are_caught(tmp_path, monkeypatch):
             value.requires_grad_(True)
         return [*own, *(value for value in more if all(value is not known for known in own))]
 
-    monkeypatch.setattr(BlockModel, "thaw", by_substring)
+    monkeypatch.setattr(Model, "thaw", by_substring)
     with pytest.raises(IsolationError, match="merged weight"):
         run.train()
     assert max(stage.depth for stage in run.inventory().alive) == 10

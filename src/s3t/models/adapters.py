@@ -25,7 +25,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import safetensors
 import safetensors.torch
@@ -34,7 +34,7 @@ from torch import Tensor, nn
 
 from s3t.errors import IntegrityError
 from s3t.models.base import Base
-from s3t.models.layers import block_modules, feedforward_modules, forwards_replaced, removed
+from s3t.models.layers import forwards_replaced, removed
 from s3t.recipe import Adapter
 
 BLOCK, HEAD = "block/", "head/"
@@ -45,13 +45,10 @@ class StageTensors:
     """A stage's block, and the head as it was after it. On the CPU."""
 
     block: Mapping[str, Tensor]
-    """Adapter tensors by `module/parameter`, such as bert.encoder.layer.5.attention.self.query/lora_A.weight."""
+    """Adapter tensors by `module/parameter`, such as bert.encoder.layer.5.attention.self.query/lora_A.weight; or a
+    whole model's parameters by full name."""
     head: Mapping[str, Tensor]
     """Head tensors by full name."""
-
-    @property
-    def nbytes(self) -> int:
-        return sum(tensor.nbytes for tensor in (*self.block.values(), *self.head.values()))
 
 
 def serialize(tensors: StageTensors) -> bytes:
@@ -71,10 +68,10 @@ def deserialize(content: bytes) -> StageTensors:
     )
 
 
-def check_fit(shapes: Mapping[str, torch.Size], tensors: Mapping[str, Tensor], *, what: str) -> None:
+def check_fit(shapes: Mapping[str, Sequence[int]], tensors: Mapping[str, Tensor], *, what: str) -> None:
     """Check that an artifact's tensors have exactly the model's names and shapes."""
     wrong = sorted(set(shapes) ^ set(tensors)) or [
-        name for name, shape in shapes.items() if shape != tensors[name].shape
+        name for name, shape in shapes.items() if tuple(shape) != tensors[name].shape
     ]
     if wrong:
         raise IntegrityError(
@@ -91,102 +88,90 @@ def copy_exactly(parameters: Mapping[str, nn.Parameter], tensors: Mapping[str, T
             parameter.copy_(tensors[name])
 
 
-def copied(parameter: Tensor) -> Tensor:
-    """A copy on the CPU."""
-    return parameter.detach().to("cpu", copy=True).contiguous()
+Update: TypeAlias = Mapping[str, Tensor]
+"""Adapter tensors of a linear module, those that it has of `down` (I x r), `up` (r x O), `gain` (O), `shift` (O) and
+`input_gain` (I): of one member, or of G members with a leading dimension G."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Update:
-    """Adapter tensors of a linear module: of one member, or of G members with a leading dimension G."""
-
-    down: Tensor | None = None
-    """I x r."""
-    up: Tensor | None = None
-    """r x O."""
-    gain: Tensor | None = None
-    """O."""
-    shift: Tensor | None = None
-    """O."""
-    input_gain: Tensor | None = None
-    """I."""
-
-    def tensors(self) -> dict[str, Tensor]:
-        return {name: tensor for name, tensor in vars(self).items() if tensor is not None}
+def adapter_shapes(linear: Any, adapter: Adapter, *, feedforward: bool) -> dict[str, tuple[int, ...]]:
+    """Shapes of an adapter's tensors on a linear module, by PEFT's names. IA3 scales a feedforward module's input."""
+    rows, columns = linear.out_features, linear.in_features
+    if adapter.kind == "ia3":
+        return {"ia3_l": (1, columns) if feedforward else (rows, 1)}
+    magnitude: dict[str, tuple[int, ...]] = {"lora_magnitude_vector.weight": (rows,)} if adapter.use_dora else {}
+    return {"lora_A.weight": (adapter.rank, columns), "lora_B.weight": (rows, adapter.rank)} | magnitude
 
 
-def _update_of(linear: nn.Linear, own: Mapping[str, Tensor], adapter: Adapter, *, feedforward: bool) -> Update:
+def update_of(linear: Any, own: Mapping[str, Tensor], adapter: Adapter, *, feedforward: bool) -> Update:
     """The update of a bare linear module by its adapter's tensors, which have PEFT's names."""
     if adapter.kind == "ia3":
-        vector = own["ia3_l"].flatten().clone()
-        return Update(input_gain=vector) if feedforward else Update(gain=vector)
+        return {"input_gain" if feedforward else "gain": own["ia3_l"].flatten().clone()}
     scale = adapter.alpha / (math.sqrt(adapter.rank) if adapter.use_rslora else adapter.rank)
     low, high = own["lora_A.weight"], own["lora_B.weight"] * scale
     down = low.t().clone(memory_format=torch.contiguous_format)
     if not adapter.use_dora:
-        return Update(down=down, up=high.t().contiguous())
+        return {"down": down, "up": high.t().contiguous()}
     gain = own["lora_magnitude_vector.weight"] / torch.linalg.norm(linear.weight + high @ low, dim=1)
-    shift = None if linear.bias is None else (1 - gain) * linear.bias
-    return Update(down=down, up=high.t() * gain, gain=gain, shift=shift)
+    shift = {} if linear.bias is None else {"shift": (1 - gain) * linear.bias}
+    return {"down": down, "up": high.t() * gain, "gain": gain} | shift
 
 
-Parameters = Mapping[str, nn.Parameter]
-"""Parameters of a linear module, by name: weight, and bias where it has one."""
+Parameters: TypeAlias = Mapping[str, nn.Parameter]
+"""Parameters of a module, by name, such as weight."""
 
 
-def merge(linear: nn.Linear, update: Update) -> Parameters:
+def merge(linear: Any, update: Update) -> Parameters:
     """Parameters of a linear module with an update folded in: computed in float32, kept in the module's type."""
-    weight: Tensor = linear.weight.float()
-    bias: Tensor | None = None if linear.bias is None else linear.bias.float()
-    if update.input_gain is not None:
-        weight = weight * update.input_gain
-    if update.gain is not None:
-        weight = weight * update.gain[:, None]
-        bias = None if bias is None else bias * update.gain
-    if update.shift is not None and bias is not None:
-        bias = bias + update.shift
-    if update.down is not None and update.up is not None:
-        weight = torch.addmm(weight, update.up.t(), update.down.t())
-    merged = {"weight": weight, "bias": bias}
+    merged = {name: parameter.float() for name, parameter in linear.named_parameters()}
+    if "input_gain" in update:
+        merged["weight"] = merged["weight"] * update["input_gain"]
+    if "gain" in update:
+        merged["weight"] = merged["weight"] * update["gain"][:, None]
+        if "bias" in merged:
+            merged["bias"] = merged["bias"] * update["gain"]
+    if "shift" in update:
+        merged["bias"] = merged["bias"] + update["shift"]
+    if "down" in update:
+        merged["weight"] = torch.addmm(merged["weight"], update["up"].t(), update["down"].t())
     return {
         name: nn.Parameter(tensor.detach().to(linear.weight.dtype), requires_grad=False)
         for name, tensor in merged.items()
-        if tensor is not None
     }
 
 
 @contextmanager
-def merged_on(
-    linears: Mapping[str, nn.Module], merged: Iterable[Mapping[str, Parameters]]
-) -> Iterator[Mapping[str, nn.Parameter]]:
-    """While within, linear modules have merged parameters; then their own, which it yields by full name."""
+def parameters_on(
+    modules: Mapping[str, nn.Module], others: Iterable[Mapping[str, Parameters]]
+) -> Iterator[dict[str, nn.Parameter]]:
+    """While within, modules have other parameters; then their own, which it yields by full name."""
     own: dict[str, nn.Parameter] = {}
     try:
-        for block in merged:
-            for target, parameters in block.items():
-                present: dict[str, Any] = linears[target]._parameters  # get_parameter() takes longer than all else here
+        for each in others:
+            for path, parameters in each.items():
+                present: dict[str, Any] = modules[path]._parameters  # get_parameter() takes longer than all else here
                 for name, parameter in parameters.items():
-                    own[f"{target}.{name}"] = present[name]
+                    own[f"{path}.{name}"] = present[name]
                     present[name] = parameter
         yield own
     finally:
         for full_name, parameter in own.items():
-            target, _, name = full_name.rpartition(".")
-            linears[target]._parameters[name] = parameter
+            path, _, name = full_name.rpartition(".")
+            modules[path]._parameters[name] = parameter
 
 
 @dataclass(frozen=True, kw_only=True)
 class Link:
-    """A stage of a member's chain, ready to be stacked: in float32, on the model's device."""
+    """A stage of a member's chain, ready to answer: in float32, on the model's device."""
 
     block: int
     """Index of the trained block, 1 for the top block."""
     updates: Mapping[str, Update]
-    """Updates of its block, by full name of the linear module."""
+    """Updates of its block, by full name of the linear module; none of a whole model."""
     head: Mapping[str, Tensor]
     """The head as it was after the stage, by full name."""
     merged: Mapping[str, Parameters] | None = None
-    """Parameters of the linear modules with the updates folded in, by full name, if members answer with those."""
+    """Parameters with the updates folded in, by full name of the module, if members answer with those; a whole model's
+    parameters."""
 
     @property
     def nbytes(self) -> int:
@@ -195,73 +180,12 @@ class Link:
 
     def tensors(self) -> list[Tensor]:
         """All that is in memory of the stage, but for the copies in a stack."""
-        merged = [tensor for parameters in (self.merged or {}).values() for tensor in parameters.values()]
-        return [*self._stacked(), *merged]
+        merged = {id(one): one for parameters in (self.merged or {}).values() for one in parameters.values()}
+        return [*self._stacked(), *merged.values()]
 
     def _stacked(self) -> list[Tensor]:
         """Tensors that a stack copies."""
-        updates = [tensor for update in self.updates.values() for tensor in update.tensors().values()]
-        return [*updates, *self.head.values()]
-
-
-class _Target(NamedTuple):
-    """A linear module that a block adapts."""
-
-    linear: Any
-    feedforward: bool
-    """IA3 scales its input."""
-    shapes: Mapping[str, tuple[int, ...]]
-    """Shapes of its adapter's tensors, by PEFT's name."""
-
-
-def _targets(base: Base, adapter: Adapter, block: int) -> dict[str, _Target]:
-    names = block_modules(base.model, base.layers, adapter, block)
-    feedforward = set(feedforward_modules(names, adapter))
-    found = {}
-    for name in names:
-        linear: Any = base.model.get_submodule(name)
-        rows, columns = linear.out_features, linear.in_features
-        shapes: dict[str, tuple[int, ...]]
-        if adapter.kind == "ia3":
-            shapes = {"ia3_l": (1, columns) if name in feedforward else (rows, 1)}
-        else:
-            shapes = {"lora_A.weight": (adapter.rank, columns), "lora_B.weight": (rows, adapter.rank)}
-            shapes |= {"lora_magnitude_vector.weight": (rows,)} if adapter.use_dora else {}
-        found[name] = _Target(linear=linear, feedforward=name in feedforward, shapes=shapes)
-    return found
-
-
-def prepare(base: Base, adapter: Adapter, block: int, tensors: StageTensors, *, merged: bool = False) -> Link:
-    """A stage's tensors as the formula takes them. The base is bare: DoRA looks at its weights, here and once."""
-    targets = _targets(base, adapter, block)
-    shapes = {f"{name}/{part}": torch.Size(size) for name, one in targets.items() for part, size in one.shapes.items()}
-    check_fit(shapes, tensors.block, what=f"block {block}")
-    check_fit({name: value.shape for name, value in base.head_parameters().items()}, tensors.head, what="the head")
-    device = base.device
-    updates = {}
-    with torch.no_grad(), torch.autocast(device.type, enabled=False):
-        for name, target in targets.items():
-            own = {part: tensors.block[f"{name}/{part}"].to(device) for part in target.shapes}
-            updates[name] = _update_of(target.linear, own, adapter, feedforward=target.feedforward)
-        # Copies: as read, they lie in the memory of the whole file, and anywhere in it (see base._align).
-        head = {name: tensor.to(device).clone() for name, tensor in tensors.head.items()}
-        folded = None
-        if merged:
-            folded = {name: merge(targets[name].linear, update) for name, update in updates.items()}
-    return Link(block=block, updates=updates, head=head, merged=folded)
-
-
-def prepared_nbytes(base: Base, adapter: Adapter, blocks: Iterable[int]) -> tuple[int, int]:
-    """Memory of some blocks' links in bytes: of their merged weights, and of these and all else (`Link.nbytes`)."""
-    head = sum(value.numel() for value in base.head_parameters().values())
-    values = merged = 0
-    for block in blocks:
-        values += head
-        for target in _targets(base, adapter, block).values():
-            values += sum(math.prod(shape) for shape in target.shapes.values())
-            values += target.linear.out_features if adapter.use_dora and target.linear.bias is not None else 0  # shift
-            merged += sum(parameter.nbytes for parameter in target.linear.parameters())
-    return merged, 2 * values * torch.float32.itemsize + merged
+        return [*(tensor for update in self.updates.values() for tensor in update.values()), *self.head.values()]
 
 
 class Stack:
@@ -297,8 +221,7 @@ class Stack:
     def tensors(self) -> list[Tensor]:
         """The copies."""
         updates = [update for block in self._blocks.values() for update in block.values()]
-        adapters = [tensor for update in updates for tensor in update.tensors().values()]
-        return [*adapters, *(tensor for parameters in self._heads.values() for tensor in parameters.values())]
+        return [tensor for each in [*updates, *self._heads.values()] for tensor in each.values()]
 
     @contextmanager
     def on(self, block: int, members: slice, *, groups: int) -> Iterator[None]:
@@ -308,15 +231,14 @@ class Stack:
         the first ones. For one member alone, it does not matter where in a module's input the rows are. `members` are
         positions in the chains; each of them has the block.
         """
-        updates = self._blocks[block] if members.stop > members.start else {}
         hooks = []
-        for target, update in updates.items():
+        for target, update in (self._blocks[block] if members.stop > members.start else {}).items():
             module = self._modules[target]
-            chosen = Update(**{name: tensor[members] for name, tensor in update.tensors().items()})
-            if chosen.input_gain is not None:
-                hooks.append(module.register_forward_pre_hook(partial(_scale, chosen.input_gain, groups)))
+            chosen = {name: tensor[members] for name, tensor in update.items()}
+            if "input_gain" in chosen:
+                hooks.append(module.register_forward_pre_hook(partial(_scale, chosen["input_gain"], groups)))
             else:
-                hooks.append(module.register_forward_hook(partial(_add, chosen, groups)))
+                hooks.append(module.register_forward_hook(partial(_add, chosen, members.stop - members.start, groups)))
         with removed(*hooks):
             yield
 
@@ -333,12 +255,11 @@ class Stack:
 
 
 def _stacked(members: Sequence[Mapping[str, Update]], dtype: torch.dtype) -> dict[str, Update]:
-    stacked = {}
-    for target in members[0]:
-        every = [member[target].tensors() for member in members]
-        together = {name: torch.stack([tensors[name] for tensors in every]) for name in every[0]}
-        together |= {name: together[name].to(dtype) for name in ("down", "up") if name in together}
-        stacked[target] = Update(**together)
+    """The updates of several members, by module. Products are computed in `dtype`."""
+    stacked: dict[str, Update] = {}
+    for target, update in members[0].items():
+        together = {name: torch.stack([member[target][name] for member in members]) for name in update}
+        stacked[target] = together | {name: together[name].to(dtype) for name in ("down", "up") if name in together}
     return stacked
 
 
@@ -384,19 +305,18 @@ def _scale(gain_GI: Tensor, groups: int, _module: nn.Module, args: tuple[Tensor]
     return (torch.cat([scaled, x_GRI[own:]]).view(x.shape) if own < groups else scaled.view(x.shape),)
 
 
-def _add(update: Update, groups: int, _module: nn.Module, args: tuple[Tensor], output: Tensor) -> Tensor:
+def _add(update: Update, own: int, groups: int, _module: nn.Module, args: tuple[Tensor], output: Tensor) -> Tensor:
     """A hook that changes what a linear module has just made, in place where no gradient passes."""
     (x,) = args
-    own = len(next(iter(update.tensors().values())))
     # Autograd forbids changes in place of what a function of its own made (`quantized.py`).
     output = output.clone(memory_format=torch.contiguous_format) if output.requires_grad else output.contiguous()
     y_GRO = output.view(groups, -1, output.shape[-1])[:own]
-    if update.gain is not None:
-        y_GRO.mul_(update.gain[:, None])
-    if update.shift is not None:
-        y_GRO.add_(update.shift[:, None])
-    if update.down is not None and update.up is not None:
+    if "gain" in update:
+        y_GRO.mul_(update["gain"][:, None])
+    if "shift" in update:
+        y_GRO.add_(update["shift"][:, None])
+    if "down" in update:
         x_GRI = x.reshape(groups, -1, x.shape[-1])[:own].to(y_GRO.dtype)
-        low_GRr = torch.bmm(x_GRI, update.down.to(y_GRO.dtype))
-        y_GRO.baddbmm_(low_GRr, update.up.to(y_GRO.dtype))
+        low_GRr = torch.bmm(x_GRI, update["down"].to(y_GRO.dtype))
+        y_GRO.baddbmm_(low_GRr, update["up"].to(y_GRO.dtype))
     return output

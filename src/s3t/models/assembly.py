@@ -13,7 +13,7 @@ from torch import Tensor
 
 from s3t.errors import IsolationError, RecipeError
 from s3t.models.base import ALONE, PooledModel, check_model, load_base
-from s3t.models.blocks import BlockModel, Model, WholeModel
+from s3t.models.blocks import Model
 from s3t.models.encoders import Encoder, encoder_for
 from s3t.models.language import ROUNDING, WAYS, Way, writes_as_whole_passes
 from s3t.models.passes import (
@@ -48,8 +48,7 @@ def assemble(folder: Path, recipe: Recipe, *, labels: int) -> tuple[Model, Encod
     config: Any = base.model.config
     if getattr(config, "pad_token_id", None) is None and not base.over_vocabulary:
         config.pad_token_id = encoder.pad_token_id  # decoders find a text's end by it
-    made = BlockModel if recipe.method.has_adapters else WholeModel
-    return made(base, recipe.block_adapter(base.layers.count)), encoder
+    return Model(base, recipe.block_adapter(base.layers.count) if recipe.method.has_adapters else None), encoder
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -138,6 +138,8 @@ class Base:
     """That layer answers, over the vocabulary, as a language model's."""
     first_token: bool = False
     """The last layer is passed for the first token alone."""
+    dtype: torch.dtype = torch.float32
+    """Of products."""
     quantized: bool = False
     """The layers' weights have 4 or 8 bits, and frozen blocks are computed beside them; else merged into copies."""
 
@@ -278,13 +280,16 @@ def load_base(folder: Path, recipe: Recipe, *, labels: int) -> Base:
         model.config.use_cache = False  # of no use but to write texts, which asks for it
     model.eval()
     model.requires_grad_(False)
-    reduced, quantization = recipe.training.precision == "bfloat16", recipe.training.quantization
+    quantization = recipe.training.quantization
+    dtype = torch.bfloat16 if recipe.training.precision == "bfloat16" else torch.float32
     if quantization != "none":
-        quantize_layers(model, layers, quantization, dtype=torch.bfloat16 if reduced else torch.float32)
-    if reduced and recipe.method.has_adapters:  # once, so that no step does; states between layers are in it, too
+        quantize_layers(model, layers, quantization, dtype=dtype)
+    if (
+        dtype == torch.bfloat16 and recipe.method.has_adapters
+    ):  # once, so that no step does; states between layers are in it, too
         for name, parameter in model.named_parameters():
             if name not in head and parameter.is_floating_point():  # packed weights are integers
-                parameter.data = parameter.data.to(torch.bfloat16)
+                parameter.data = parameter.data.to(dtype)
     _align(model)
     return Base(
         model=model,
@@ -292,6 +297,7 @@ def load_base(folder: Path, recipe: Recipe, *, labels: int) -> Base:
         head=tuple(head),
         over_vocabulary=over_vocabulary,
         first_token="first-token" in recipe.training.shortcuts,
+        dtype=dtype,
         quantized=quantization != "none",
     )
 
@@ -315,16 +321,16 @@ def _align(model: nn.Module) -> None:
         tensor.data = tensor.data.clone(memory_format=torch.contiguous_format)
 
 
-def base_digest(base: Base, *, parameters: bool = True, replaced: Mapping[str, nn.Parameter] | None = None) -> str:
+def base_digest(base: Base, *, replaced: Mapping[str, nn.Parameter] | None = None) -> str:
     """SHA-256 of every base parameter and buffer, whether blocks are mounted or not. The head's are not base's.
 
-    Without `parameters`, of the buffers alone. `replaced`: the base's own parameters where others are in their place.
+    `replaced`: the base's own parameters where others are in their place.
     """
     head, replaced = set(base.head), replaced or {}
     wrapped = tuple(f"{name}." for name, each in base.model.named_modules() if isinstance(each, BaseTunerLayer))
     layers = tuple(f"{name}base_layer." for name in wrapped)
     digest = hashlib.sha256()
-    for name, tensor in (*(base.model.named_parameters() if parameters else ()), *base.model.named_buffers()):
+    for name, tensor in (*base.model.named_parameters(), *base.model.named_buffers()):
         if name in head or (name.startswith(wrapped) and not name.startswith(layers)):  # head or adapter
             continue
         tensor = replaced.get(name, tensor)

@@ -1,16 +1,17 @@
 """A base model that stages train and that answers, whatever they train: blocks of adapters, or the model itself.
 
 Trained blocks are merged into copies of the base's weights, or computed beside quantised ones; PEFT puts on the one
-that is trained. Every mount starts from the bare base model and takes every tensor of every block, so that no block
-keeps its initial values. Unmounting restores the base's own modules and parameters.
+that is trained. A whole model's parameters take the place of the base's. Every mount starts from the bare base model
+and takes every tensor of every block, so that no block keeps its initial values. Unmounting restores the base's own
+modules and parameters.
 """
 
 from __future__ import annotations
 
 import hashlib
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any, Self, TypeAlias
 
 import torch
@@ -21,11 +22,21 @@ from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor, nn
 
 from s3t.errors import IsolationError, listed
-from s3t.models.adapters import Stack, StageTensors, copied, copy_exactly, merged_on, prepare
+from s3t.models.adapters import (
+    Link,
+    Parameters,
+    Stack,
+    StageTensors,
+    adapter_shapes,
+    check_fit,
+    copy_exactly,
+    merge,
+    parameters_on,
+    update_of,
+)
 from s3t.models.base import Base, base_digest
-from s3t.models.layers import block_layers, block_modules, feedforward_modules
+from s3t.models.layers import block_modules, feedforward_modules
 from s3t.models.passes import Passes
-from s3t.models.quantized import QuantizedLinear
 from s3t.models.source import unfit
 from s3t.recipe import Adapter
 
@@ -33,17 +44,33 @@ BlockTensors: TypeAlias = Mapping[int, StageTensors]
 """Blocks by number, 1 at the top, in the order in which stages trained them; each with what its stage left."""
 
 
-class Model(ABC):
+class Model:
     """A base model that blocks are mounted on: those of a chain of stages, and at most one that is added to be trained.
 
+    Without an adapter the one block is every parameter but the head's (the original SISA; Bourtoule et al. 2021).
     Tensors of an artifact that do not fit raise IntegrityError. A change of what is not the stage's own raises
     IsolationError.
     """
 
-    def __init__(self, base: Base) -> None:
+    def __init__(self, base: Base, adapter: Adapter | None) -> None:
         self.base = base
+        self.adapter = adapter
         self.passes = Passes(base)
-        self._is_mounted = False
+        self.modules: Mapping[str, nn.Module] = dict(base.model.named_modules())
+        """The bare model's modules by full name; listed once, for a walk would be a part of a single answer's time."""
+        self._pristine = base_digest(base)
+        self._bare_head = {name: value.detach().clone() for name, value in base.head_parameters().items()}
+        self._mount: ExitStack | None = None
+        self._targets: tuple[str, ...] = ()
+        """Modules that PEFT was asked to adapt."""
+        self._replaced: Mapping[str, nn.Parameter] = {}
+        """The base's own parameters in whose place others are."""
+        self._beside: Sequence[Tensor] = ()
+        """Updates that are computed beside the weights."""
+        self._frozen: Sequence[str] = ()
+        """Full names of parameters that earlier stages trained."""
+        self._digest = ""
+        """Of these parameters and updates, as they were put on."""
 
     @contextmanager
     def mounted(self, blocks: BlockTensors) -> Iterator[Self]:
@@ -52,37 +79,123 @@ class Model(ABC):
         Without blocks: the base model, its head as it is. On leaving, all tensors are as loaded again (no trained head
         stays behind), and nothing is trainable.
         """
-        if self._is_mounted:
+        if self._mount is not None:
             raise IsolationError("this model has blocks on it already; leave the first `mounted` block first")
-        self._is_mounted = True
-        try:
-            with self._with(blocks):
-                yield self
-        finally:
-            self._is_mounted = False
+        quantized = self.base.quantized
+        links = (self.prepare(block, tensors, merged=not quantized) for block, tensors in blocks.items())
+        with ExitStack() as self._mount:
+            self._mount.callback(self._leave)
+            if quantized and blocks:
+                chain = list(links)
+                together = Stack(self.base, [chain], dtype=self.base.dtype)
+                self._beside = together.tensors()
+                for link in chain:
+                    self._mount.enter_context(together.on(link.block, slice(0, 1), groups=1))
+            else:
+                self._replaced = self._mount.enter_context(
+                    parameters_on(self.modules, (link.merged or {} for link in links))
+                )
+            self._frozen = tuple(self._replaced)
+            self._digest = self._frozen_digest()
+            if blocks:
+                self.load_head(list(blocks.values())[-1].head)
+            yield self
 
-    @abstractmethod
-    def _with(self, blocks: BlockTensors) -> AbstractContextManager[None]: ...
+    def _leave(self) -> None:
+        model = self.base.model
+        if self._targets:  # else nothing was wrapped
+            for name, module in list(model.named_modules()):
+                if isinstance(module, BaseTunerLayer) and name in self.modules:
+                    model.set_submodule(name, self.modules[name])
+            if hasattr(model, "peft_config"):
+                del model.peft_config
+        model.requires_grad_(False)
+        for name, value in self._bare_head.items():
+            parameter = model.get_parameter(name)
+            parameter.data.copy_(value)
+            parameter.grad = None
+        self._mount, self._targets, self._replaced, self._beside = None, (), {}, ()  # no trained tensor stays
 
-    @abstractmethod
     def border(self, block: int) -> int:
         """Index of a block's lowest layer, at whose input its trunk ends. For block 0, the number of layers."""
+        width = self.base.layers.count if self.adapter is None else self.adapter.layers_per_slice
+        return self.base.layers.count - block * width
 
-    @abstractmethod
+    def _adapted(self, block: int) -> Iterator[tuple[str, bool, dict[str, tuple[int, ...]]]]:
+        """Yields the modules that a block adapts: full name, whether IA3 scales their input, adapter's shapes."""
+        if (adapter := self.adapter) is None:
+            return
+        names = block_modules(self.base.model, self.base.layers, adapter, block)
+        inward = feedforward_modules(names, adapter)
+        for name in names:
+            yield name, name in inward, adapter_shapes(self.modules[name], adapter, feedforward=name in inward)
+
+    def prepare(self, block: int, tensors: StageTensors, *, merged: bool = False) -> Link:
+        """A stage's tensors, ready to answer. The base is bare: DoRA looks at its weights, here and once."""
+        adapter, device = self.adapter, self.base.device
+        targets = list(self._adapted(block))
+        shapes = {f"{name}/{part}": size for name, _, parts in targets for part, size in parts.items()}
+        check_fit(shapes or _shapes(self._block_parameters()), tensors.block, what=f"block {block}")
+        check_fit(_shapes(self.base.head_parameters()), tensors.head, what="the head")
+        # Copies: as read, they lie in the memory of the whole file, and anywhere in it (see base._align).
+        head = {name: tensor.to(device).clone() for name, tensor in tensors.head.items()}
+        if adapter is None:
+            return Link(block=block, updates={}, head=head, merged=self._whole(tensors.block))
+        updates = {}
+        with torch.no_grad(), torch.autocast(device.type, enabled=False):
+            for name, inward, parts in targets:
+                own = {part: tensors.block[f"{name}/{part}"].to(device) for part in parts}
+                updates[name] = update_of(self.modules[name], own, adapter, feedforward=inward)
+            folded = {name: merge(self.modules[name], update) for name, update in updates.items()} if merged else None
+        return Link(block=block, updates=updates, head=head, merged=folded)
+
+    def prepared_nbytes(self, blocks: Iterable[int]) -> tuple[int, int]:
+        """Memory of some blocks' links in bytes: of their merged weights, and of these and all else (`Link.nbytes`)."""
+        head = sum(value.numel() for value in self.base.head_parameters().values())
+        values = merged = 0
+        for block in blocks:
+            values += head
+            for name, _, parts in self._adapted(block):
+                linear: Any = self.modules[name]
+                values += sum(math.prod(shape) for shape in parts.values())
+                has_shift = "lora_magnitude_vector.weight" in parts and linear.bias is not None
+                values += linear.out_features * has_shift
+                merged += sum(parameter.nbytes for parameter in linear.parameters())
+        return merged, 2 * values * torch.float32.itemsize + merged
+
+    def _whole(self, values: Mapping[str, Tensor]) -> dict[str, Parameters]:
+        """Parameters of these values for every module that has them, also where modules share one."""
+        copies = {
+            id(own): nn.Parameter(values[name].detach().to(own.device, copy=True), requires_grad=False)
+            for name, own in self._block_parameters().items()
+        }
+        return {
+            path: {name: copies[id(own)] for name, own in module._parameters.items() if id(own) in copies}
+            for path, module in self.modules.items()
+        }
+
     def add_block(self, block: int) -> None:
-        """Put a block on, 1 for the top one, at initial values."""
-
-    @abstractmethod
-    def thaw(self) -> Sequence[nn.Parameter]:
-        """Make the block that was added and the head trainable, and nothing else; their parameters."""
-
-    @abstractmethod
-    def check_isolation(self) -> None:
-        """Compare all that is not the stage's own, byte for byte, with what it was."""
-
-    @abstractmethod
-    def _block_parameters(self) -> dict[str, nn.Parameter]:
-        """Parameters of the block that was added, named as in its artifact."""
+        """Put a block on: adapters at PEFT's initial values, drawn from the global generator; or the base's values."""
+        model, adapter = self.base.model, self.adapter
+        if self._mount is None or self._targets or (adapter is None and self._replaced):
+            raise IsolationError(f"block {block} cannot be added: another block is on, and one is trained at a time")
+        if adapter is None:
+            copies = self._whole(self._block_parameters())
+            self._replaced = self._mount.enter_context(parameters_on(self.modules, [copies]))
+            return
+        self._targets = block_modules(model, self.base.layers, adapter, block)
+        inject_adapter_in_model(peft_config(adapter, self._targets), model, adapter_name=_ADAPTER)
+        wrapped = {name for name, module in model.named_modules() if isinstance(module, BaseTunerLayer)}
+        if wrapped != set(self._targets):
+            stray = sorted(wrapped ^ set(self._targets))
+            raise IsolationError(f"PEFT adapts other modules than those of block {block}: {listed(stray, most=3)}")
+        for name in self._targets:
+            module = model.get_submodule(name).eval()  # a new adapter starts in training mode, with its dropout on
+            if isinstance(module, Linear) and _ADAPTER not in module.lora_variant:  # IA3 and DoRA stay PEFT's
+                module.lora_variant[_ADAPTER] = OneProduct
+                module.cast_input_dtype_enabled = False
+        for parameter in self._block_parameters().values():
+            parameter.data = parameter.data.float()  # PEFT gives it the type of the module that it is on
 
     def load_block(self, block: int, tensors: Mapping[str, Tensor]) -> None:
         copy_exactly(self._block_parameters(), tensors, what=f"block {block}")
@@ -95,31 +208,78 @@ class Model(ABC):
         generator = torch.Generator().manual_seed(seed)
         config: Any = self.base.model.config
         deviation = float(getattr(config, "initializer_range", 0.02))
-        by_module: dict[str, list[str]] = {}
-        for name in self.base.head:
+        for name, parameter in self.base.head_parameters().items():
             path, _, leaf = name.rpartition(".")
-            by_module.setdefault(path, []).append(leaf)
-        for path, leaves in by_module.items():
             module = self.base.model.get_submodule(path)
-            for leaf in leaves:
-                parameter = module.get_parameter(leaf)
-                if leaf == "bias":
-                    parameter.data.zero_()
-                elif isinstance(module, nn.LayerNorm):
-                    parameter.data.fill_(1.0)
-                elif isinstance(module, nn.Linear):
-                    drawn = torch.normal(0.0, deviation, parameter.shape, generator=generator, dtype=torch.float32)
-                    parameter.data.copy_(drawn)
-                else:
-                    kind = type(module).__name__
-                    raise unfit(f"base_model: the head's {path} is a {kind}, which s3t cannot initialise")
+            if leaf == "bias":
+                parameter.data.zero_()
+            elif isinstance(module, nn.LayerNorm):
+                parameter.data.fill_(1.0)
+            elif isinstance(module, nn.Linear):
+                drawn = torch.normal(0.0, deviation, parameter.shape, generator=generator, dtype=torch.float32)
+                parameter.data.copy_(drawn)
+            else:
+                kind = type(module).__name__
+                raise unfit(f"base_model: the head's {path} is a {kind}, which s3t cannot initialise")
+
+    def thaw(self) -> list[nn.Parameter]:
+        """Make the block that was added and the head trainable, and nothing else; their parameters.
+
+        The base stays in evaluation mode; an adapter's own dropout is on.
+        """
+        model = self.base.model.requires_grad_(False)
+        own = [*self._block_parameters().values(), *self.base.head_parameters().values()]
+        if self.adapter is None:
+            own = list(model.parameters())  # the same, in the model's order
+        for parameter in own:
+            parameter.requires_grad_(True)
+        for name in self._targets:
+            model.get_submodule(name).train()
+            model.get_submodule(name).get_submodule("base_layer").eval()
+        return own
 
     def own_tensors(self) -> StageTensors:
         """Copies of the block that was added and the head, on the CPU."""
-        return StageTensors(
-            block={name: copied(value) for name, value in self._block_parameters().items()},
-            head={name: copied(value) for name, value in self.base.head_parameters().items()},
-        )
+        return StageTensors(block=_copied(self._block_parameters()), head=_copied(self.base.head_parameters()))
+
+    def check_isolation(self) -> None:
+        """Compare all that is not the stage's own, byte for byte, with what it was."""
+        if base_digest(self.base, replaced=self._replaced) != self._pristine:
+            raise IsolationError(
+                "a tensor of the base model changed; nothing is stored. An adapter that writes to the base model, or a "
+                "buffer that follows the data, does this"
+            )
+        if self._frozen_digest() != self._digest:
+            raise IsolationError(
+                "a merged weight or the update of a block that was trained before changed; nothing is stored"
+            )
+
+    def _frozen_digest(self) -> str:
+        digest = hashlib.sha256()
+        merged = (self.base.model.get_parameter(name) for name in self._frozen)
+        for tensor in (*merged, *self._beside):
+            digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+        return digest.hexdigest()
+
+    def _block_parameters(self) -> dict[str, nn.Parameter]:
+        """Parameters of the block that was added, named as in its artifact."""
+        model, head = self.base.model, set(self.base.head)
+        if self.adapter is None:
+            return {name: value for name, value in model.named_parameters() if name not in head}
+        return {
+            f"{target}/{name.replace(f'.{_ADAPTER}', '')}": parameter
+            for target in self._targets
+            for name, parameter in model.get_submodule(target).named_parameters()
+            if not name.startswith("base_layer.")
+        }
+
+
+def _shapes(parameters: Mapping[str, Tensor]) -> dict[str, torch.Size]:
+    return {name: parameter.shape for name, parameter in parameters.items()}
+
+
+def _copied(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value.detach().to("cpu", copy=True).contiguous() for name, value in parameters.items()}
 
 
 class OneProduct(LoraVariant):  # type: ignore[misc, unused-ignore]
@@ -137,118 +297,6 @@ class OneProduct(LoraVariant):  # type: ignore[misc, unused-ignore]
         rows, updates = result.reshape(-1, result.shape[-1]), inner.reshape(-1, inner.shape[-1])
         summed = torch.addmm(rows, updates, up.t(), alpha=module.scaling[active_adapter])
         return summed.view(result.shape)
-
-
-class BlockModel(Model):
-    """A base model whose blocks are adapters on some of its layers."""
-
-    def __init__(self, base: Base, adapter: Adapter) -> None:
-        super().__init__(base)
-        self.adapter = adapter
-        self.modules: Mapping[str, nn.Module] = dict(base.model.named_modules())
-        """The bare model's modules by full name; listed once, for a walk would be a part of a single answer's time."""
-        self._pristine = base_digest(base)
-        self._bare_head = {name: value.detach().clone() for name, value in base.head_parameters().items()}
-        self._targets: tuple[str, ...] = ()
-        """Modules that PEFT was asked to adapt."""
-        self._replaced: Mapping[str, nn.Parameter] = {}
-        """The base's own parameters in whose place merged ones are."""
-        self._beside: Sequence[Tensor] = ()
-        """Updates that are computed beside the weights."""
-
-    @contextmanager
-    def _with(self, blocks: BlockTensors) -> Iterator[None]:
-        model, quantized = self.base.model, self.base.quantized
-        links = (
-            prepare(self.base, self.adapter, block, tensors, merged=not quantized) for block, tensors in blocks.items()
-        )
-        with ExitStack() as stack:
-            if quantized and blocks:
-                layers = (module for module in self.modules.values() if isinstance(module, QuantizedLinear))
-                chain = list(links)
-                together = Stack(self.base, [chain], dtype=next(layers).compute_dtype)
-                self._beside = together.tensors()
-                for link in chain:
-                    stack.enter_context(together.on(link.block, slice(0, 1), groups=1))
-            else:
-                self._replaced = stack.enter_context(merged_on(self.modules, (link.merged or {} for link in links)))
-            self._merged = self._merged_digest()
-            try:
-                if blocks:
-                    self.load_head(list(blocks.values())[-1].head)
-                yield
-            finally:
-                if self._targets:  # else nothing was wrapped
-                    for name, module in list(model.named_modules()):
-                        if isinstance(module, BaseTunerLayer) and name in self.modules:
-                            model.set_submodule(name, self.modules[name])
-                    if hasattr(model, "peft_config"):
-                        del model.peft_config
-                    model.requires_grad_(False)
-                for name, value in self._bare_head.items():
-                    model.get_parameter(name).data.copy_(value)
-                self._targets, self._replaced, self._beside = (), {}, ()  # no trained tensor stays
-
-    def border(self, block: int) -> int:
-        if block == 0:
-            return self.passes.top
-        width = self.adapter.layers_per_slice
-        return block_layers(block, layers=self.base.layers.count, layers_per_slice=width)[0]
-
-    def add_block(self, block: int) -> None:
-        """Wrap the modules of a block, at PEFT's initial values drawn from the global generator."""
-        model = self.base.model
-        if self._targets:
-            raise IsolationError(f"block {block} cannot be added: another block is on, and one is trained at a time")
-        self._targets = block_modules(model, self.base.layers, self.adapter, block)
-        inject_adapter_in_model(peft_config(self.adapter, self._targets), model, adapter_name=_ADAPTER)
-        wrapped = {name for name, module in model.named_modules() if isinstance(module, BaseTunerLayer)}
-        if wrapped != set(self._targets):
-            stray = sorted(wrapped ^ set(self._targets))
-            raise IsolationError(f"PEFT adapts other modules than those of block {block}: {listed(stray, most=3)}")
-        for name in self._targets:
-            module = model.get_submodule(name).eval()  # a new adapter starts in training mode, with its dropout on
-            if isinstance(module, Linear) and _ADAPTER not in module.lora_variant:  # IA3 and DoRA stay PEFT's
-                module.lora_variant[_ADAPTER] = OneProduct
-                module.cast_input_dtype_enabled = False
-        for parameter in self._block_parameters().values():
-            parameter.data = parameter.data.float()  # PEFT gives it the type of the module that it is on
-
-    def thaw(self) -> list[nn.Parameter]:
-        self.base.model.requires_grad_(False)
-        own = [*self._block_parameters().values(), *self.base.head_parameters().values()]
-        for parameter in own:
-            parameter.requires_grad_(True)
-        for name in self._targets:
-            self.base.model.get_submodule(name).train()  # the adapter's own dropout; the base stays in eval mode
-            self.base.model.get_submodule(name).get_submodule("base_layer").eval()
-        return own
-
-    def check_isolation(self) -> None:
-        if base_digest(self.base, replaced=self._replaced) != self._pristine:
-            raise IsolationError(
-                "a tensor of the base model changed; nothing is stored. An adapter that writes to the base model, or a "
-                "buffer that follows the data, does this"
-            )
-        if self._merged_digest() != self._merged:
-            raise IsolationError(
-                "a merged weight or the update of a block that was trained before changed; nothing is stored"
-            )
-
-    def _merged_digest(self) -> str:
-        digest = hashlib.sha256()
-        merged = (self.base.model.get_parameter(name) for name in self._replaced)
-        for tensor in (*merged, *self._beside):
-            digest.update(copied(tensor).view(-1).view(torch.uint8).numpy().data)
-        return digest.hexdigest()
-
-    def _block_parameters(self) -> dict[str, nn.Parameter]:
-        return {
-            f"{target}/{name.replace(f'.{_ADAPTER}', '')}": parameter
-            for target in self._targets
-            for name, parameter in self.base.model.get_submodule(target).named_parameters()
-            if not name.startswith("base_layer.")
-        }
 
 
 _ADAPTER = "s3t"
@@ -269,58 +317,3 @@ def peft_config(adapter: Adapter, targets: Sequence[str]) -> PeftConfig:
         target_modules=list(targets),
         bias="none",
     )
-
-
-class WholeModel(Model):
-    """A base model whose one block is every parameter but the head's (the original SISA; Bourtoule et al. 2021).
-
-    It is put on the base model by copying it there, and taken off by copying the base model's own values back.
-    """
-
-    def __init__(self, base: Base, _adapter: Adapter) -> None:
-        super().__init__(base)
-        self._buffers = base_digest(base, parameters=False)
-        self._bare = {name: value.detach().clone() for name, value in base.model.named_parameters()}
-        self._has_block = False
-
-    @contextmanager
-    def _with(self, blocks: BlockTensors) -> Iterator[None]:
-        self._has_block = False
-        try:
-            for number, tensors in blocks.items():
-                self.add_block(number)
-                self.load_block(number, tensors.block)
-                self.load_head(tensors.head)
-            yield
-        finally:
-            self.base.model.requires_grad_(False)
-            with torch.no_grad():
-                for name, value in self.base.model.named_parameters():
-                    value.grad = None
-                    value.copy_(self._bare[name])
-
-    def border(self, block: int) -> int:
-        """The block begins at the bottom; for 0, above the last layer."""
-        return self.passes.top if block == 0 else 0
-
-    def add_block(self, block: int) -> None:
-        """Begin with the base model's own parameters."""
-        if block != 1 or self._has_block:
-            raise IsolationError(f"block {block} cannot be added: the model itself is the one block")
-        self._has_block = True
-
-    def thaw(self) -> list[nn.Parameter]:
-        """Make every parameter trainable. The model stays in evaluation mode, as under adapters: no dropout."""
-        self.base.model.requires_grad_(True)
-        return list(self.base.model.parameters())
-
-    def check_isolation(self) -> None:
-        """See that no buffer has changed; parameters may all."""
-        if base_digest(self.base, parameters=False) != self._buffers:
-            raise IsolationError(
-                "a buffer of the base model changed; nothing is stored. One that follows the data does this"
-            )
-
-    def _block_parameters(self) -> dict[str, nn.Parameter]:
-        head = set(self.base.head)
-        return {name: value for name, value in self.base.model.named_parameters() if name not in head}

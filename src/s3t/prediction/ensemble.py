@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -35,8 +35,8 @@ from torch import Tensor
 
 from s3t.errors import InputError
 from s3t.events import Progress, WorkStep, silent
-from s3t.models.adapters import KeptStack, Link, Stack, StageTensors, merged_on, prepare, prepared_nbytes
-from s3t.models.blocks import BlockModel, Model
+from s3t.models.adapters import KeptStack, Link, Stack, StageTensors, parameters_on
+from s3t.models.blocks import Model
 from s3t.models.encoders import Encoder, tokens
 from s3t.models.passes import Batch, Sharing, find_sharing, head_owners, tiled
 from s3t.recipe import Recipe, TrainingSettings
@@ -44,14 +44,11 @@ from s3t.store.artifacts import Artifact, Parent
 from s3t.tasks.aggregate import Scores
 from s3t.training.numerics import exact_numerics
 
-AnyLink: TypeAlias = Link | StageTensors
-"""Tensors of a stage, ready for an ensemble."""
-
 
 class _Entry(NamedTuple):
     sha256: str
     parent: Parent | None
-    link: AnyLink
+    link: Link
     nbytes: int
 
 
@@ -78,8 +75,8 @@ class Resident:
             return self._nbytes
 
     def chain(
-        self, keys: Sequence[str], *, read: Callable[[], Sequence[Artifact]], prepare: Callable[[Artifact], AnyLink]
-    ) -> list[Any]:
+        self, keys: Sequence[str], *, read: Callable[[], Sequence[Artifact]], prepare: Callable[[Artifact], Link]
+    ) -> list[Link]:
         """A chain of links by their artifacts' keys, in the order of training; from memory if all of it is there."""
         with self._lock:
             cached = [self._entries.get(key) for key in keys]
@@ -211,25 +208,23 @@ MERGED_ROWS = 8
 """Inputs of a batch from which on several members with merged weights are faster one by one than side by side."""
 
 
-def fit_merged(model: BlockModel, *, members: int, blocks: int, memory: int, kept: int) -> bool:
+def fit_merged(model: Model, *, members: int, blocks: int, memory: int, kept: int) -> bool:
     """True if all members may answer with merged weights, which may take `memory` bytes. It depends on declared numbers
     alone, so no bit depends on what is in memory.
 
     Links may take `kept` bytes between answers. Where those of all members would not stay in memory, merging them for
     every answer would take longer than it saves.
     """
-    merged, links = prepared_nbytes(model.base, model.adapter, range(1, blocks + 1))
+    merged, links = model.prepared_nbytes(range(1, blocks + 1))
     return not model.base.quantized and members * merged <= memory and members * links <= kept
 
 
 class Ensemble:
     """Passes of many members through one base model. Above the trunk a pass has as many rows as a batch of the windows.
-    If `merged`, links that are prepared here have merged weights.
+    If `merged`, links that are prepared here have merged weights. Whole models take the place of the base in turn.
     """
 
-    def __init__(
-        self, model: BlockModel, windows: Windows, *, training: TrainingSettings, merged: bool = False
-    ) -> None:
+    def __init__(self, model: Model, windows: Windows, *, training: TrainingSettings, merged: bool = False) -> None:
         self.model = model
         self.stacks = KeptStack()
         self.dtype = torch.bfloat16 if training.precision == "bfloat16" else torch.float32
@@ -241,7 +236,7 @@ class Ensemble:
 
     def prepared(self, block: int, tensors: StageTensors) -> Link:
         """The link of a stage that trained a block."""
-        return prepare(self.model.base, self.model.adapter, block, tensors, merged=self._merged)
+        return self.model.prepare(block, tensors, merged=self._merged)
 
     def logits(self, members: Sequence[Chain], inputs: pa.Table, *, progress: Progress = silent) -> Scores:
         """Logits of every member on every input, M x N x C. N counts words in token tasks. NaN stands where a model
@@ -264,6 +259,9 @@ class Ensemble:
         Yields the members' positions in the order of their rows: the deepest first. They have no heads of their own.
         """
         order, chains = _deepest_first(members)
+        if self.model.adapter is None and len(chains) > 1:
+            problem = "members that are whole models write alone; pass `prefixes` with one of a shard"
+            raise InputError("generate", problem)
         with (
             exact_numerics(self.model.passes.device, self._training),
             self.model.mounted({}),
@@ -271,7 +269,7 @@ class Ensemble:
         ):
             on: AbstractContextManager[object]
             if len(chains) == 1 and all(link.merged is not None for link in chains[0]):
-                on = merged_on(self.model.modules, [link.merged or {} for link in chains[0]])
+                on = parameters_on(self.model.modules, [link.merged or {} for link in chains[0]])
             else:
                 stack = self.stacks.of(self.model.base, chains, dtype=self.dtype)
                 on = _blocks_on(stack, chains, [link.block for link in chains[0]], groups=len(chains))
@@ -279,9 +277,11 @@ class Ensemble:
                 yield order
 
     def _shared(self, batch: Batch) -> Sharing:
-        """Computations that members can share, tried out with the first batch."""
+        """Computations that members can share, tried out with the first batch; whole models have nothing in common."""
         if self._sharing is None:
-            self._sharing = find_sharing(self.model.base, {name: tensor[:1] for name, tensor in batch.items()})
+            one = {name: tensor[:1] for name, tensor in batch.items()}
+            nothing = Sharing(rows=False, trunk=False, head=False)
+            self._sharing = nothing if self.model.adapter is None else find_sharing(self.model.base, one)
         return self._sharing
 
 
@@ -352,7 +352,7 @@ class _Pass:
             self._model.load_head(chain[-1].head)
             on: AbstractContextManager[object]
             if self._merged:
-                on = merged_on(self._model.modules, [link.merged or {} for link in chain])
+                on = parameters_on(self._model.modules, [link.merged or {} for link in chain])
             else:
                 on = _blocks_on(self._stack, [chain], [link.block for link in chain], first=number, groups=1)
             with on:
@@ -396,53 +396,8 @@ def _pieces(count: int, largest: int) -> Iterator[slice]:
         yield slice(start, stop)
 
 
-class WholeEnsemble:
-    """Passes of whole models, one at a time in the place of the base model. All batches of a window are passed before
-    another member takes its turn.
-    """
-
-    def __init__(self, model: Model, windows: Windows, *, training: TrainingSettings) -> None:
-        self._model = model
-        self._windows = windows
-        self._training = training
-
-    def prepared(self, _block: int, tensors: StageTensors) -> StageTensors:
-        return tensors
-
-    @contextmanager
-    def side_by_side(self, members: Sequence[Sequence[StageTensors]]) -> Iterator[list[int]]:
-        """`Ensemble.side_by_side` for one member: others have nothing in common with it."""
-        if len(members) > 1:
-            problem = "members that are whole models write alone; pass `prefixes` with one of a shard"
-            raise InputError("generate", problem)
-        ((tensors,),) = members
-        device = self._model.passes.device
-        with exact_numerics(device, self._training), self._model.mounted({1: tensors}), torch.inference_mode():
-            yield [0]
-
-    def logits(
-        self, members: Sequence[Sequence[StageTensors]], inputs: pa.Table, *, progress: Progress = silent
-    ) -> Scores:
-        """Logits of every member on every input, M x N x C."""
-        logits: Scores = np.full((len(members), self._windows.answers(inputs), self._model.base.answers), np.nan)
-        device = self._model.passes.device
-        with exact_numerics(device, self._training), torch.inference_mode():
-            for window in self._windows.of(inputs, device):
-                for number, (tensors,) in enumerate(members):
-                    with self._model.mounted({1: tensors}):
-                        for rows, batch in window:
-                            logits[number, rows] = self._model.passes.answers(batch).float().cpu().numpy()
-                            progress(WorkStep(count=len(next(iter(batch.values())))))
-        return logits
-
-
-AnyEnsemble: TypeAlias = Ensemble | WholeEnsemble
-
-
-def ensemble_of(model: Model, windows: Windows, recipe: Recipe, *, merged: bool) -> AnyEnsemble:
-    """The ensemble for what the recipe's stages train; `merged` allows merged weights."""
-    if not isinstance(model, BlockModel):
-        return WholeEnsemble(model, windows, training=recipe.training)
+def ensemble_of(model: Model, windows: Windows, recipe: Recipe, *, merged: bool) -> Ensemble:
+    """The ensemble of a run; `merged` allows merged weights."""
     settings = recipe.prediction
     fits = settings.ensemble == "shards" and fit_merged(
         model,

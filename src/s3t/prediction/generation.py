@@ -24,7 +24,7 @@ from s3t.errors import InputError
 from s3t.events import Progress, WorkStep, silent
 from s3t.models.language import LanguageEncoder, Way, next_logits
 from s3t.models.passes import HEAD_TOKENS, Passes, tiled
-from s3t.prediction.ensemble import AnyEnsemble
+from s3t.prediction.ensemble import Ensemble
 from s3t.tasks.aggregate import shares
 from s3t.tasks.task import ANSWERED
 from s3t.training.examples import cut
@@ -255,7 +255,7 @@ def _cleans_up(tokenizer: Any) -> bool:
 
 def write_after(
     prompts: Sequence[Sequence[int]],
-    ensemble: AnyEnsemble,
+    ensemble: Ensemble,
     chains: Sequence[Sequence[Any]],
     *,
     shards: Sequence[int],
@@ -400,7 +400,7 @@ class Likelihood(NamedTuple):
 
 def likelihoods_of(
     continuations: Sequence[Continuation],
-    ensemble: AnyEnsemble,
+    ensemble: Ensemble,
     chains: Sequence[Sequence[Any]],
     *,
     shards: Sequence[int],

@@ -21,14 +21,14 @@ import torch
 from s3t.core import KeyInputs, Place, Stage, by_kind, model_stages, stage_key, stage_seed
 from s3t.events import Progress, silent
 from s3t.ledger import Snapshot
-from s3t.models.adapters import StageTensors, deserialize, serialize
+from s3t.models.adapters import Link, StageTensors, deserialize, serialize
 from s3t.models.assembly import assemble
 from s3t.models.blocks import Model
 from s3t.models.encoders import Encoder
 from s3t.models.language import LanguageEncoder
 from s3t.models.source import check_unchanged, model_folder
 from s3t.prediction.answers import Answers
-from s3t.prediction.ensemble import AnyLink, Resident, Windows, ensemble_of
+from s3t.prediction.ensemble import Resident, Windows, ensemble_of
 from s3t.prediction.generation import (
     Continuation,
     Likelihood,
@@ -214,7 +214,7 @@ class Workshop:
     def chain(self, stage: Stage, snapshot: Snapshot) -> list[Any]:
         """The links of a live prefix, ready to answer; each artifact was checked against its manifest and parent."""
 
-        def prepared(artifact: Artifact) -> AnyLink:
+        def prepared(artifact: Artifact) -> Link:
             block = self._recipe.trained_block(len(artifact.manifest.prefix))
             with exact_numerics(self.device, self._recipe.training):  # and no thread has blocks on the model meanwhile
                 return self.ensemble.prepared(block, deserialize(artifact.content))
