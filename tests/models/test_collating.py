@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -9,7 +10,7 @@ import torch
 from transformers import AutoTokenizer, DataCollatorWithPadding
 
 from s3t.export.merged import copy_beside
-from s3t.models.encoders import TextEncoder, WordEncoder
+from s3t.models.encoders import TextEncoder
 from s3t.recipe import Text, recipe_from
 from s3t.records.ingest import ingest
 from testing import tiny
@@ -50,7 +51,11 @@ def test_texts_are_cut_at_their_end_whatever_side_the_tokenizer_cuts(where, text
     (folder / where).write_text(json.dumps(json.loads((folder / where).read_text()) | change))
     rows = pa.table({"text": ["w1 w2 w3 w4 w5"], "text_pair": ["w6 w7 w8 w9"]})
     words = pa.table({"text": [["w1", "w2", "w3", "w4", "w5"]]})
-    for encoder, given in ((TextEncoder, rows), (TextEncoder, rows.select(["text"])), (WordEncoder, words)):
+    for encoder, given in (
+        (TextEncoder, rows),
+        (TextEncoder, rows.select(["text"])),
+        (partial(TextEncoder, in_words=True), words),
+    ):
         own, other = (encoder(each, Text(max_length=4)).encode(given)[0] for each in (text_model, folder))
         assert own["input_ids"].tolist() == other["input_ids"].tolist()
     (tmp_path / "out").mkdir()

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from transformers import AutoTokenizer
 
-from s3t.models.encoders import TextEncoder, WordEncoder
+from s3t.models.encoders import TextEncoder
 from s3t.models.language import LanguageEncoder
 from s3t.recipe import Language, Text
 from testing import tokens
@@ -77,7 +77,7 @@ def test_texts_pairs_and_words_are_letters_also_where_the_model_has_control_toke
     )
     assert [one for one in text if one < 3] == [0, 1]
     assert [one for one in pair if one < 3] == [0, 1, 1]
-    (words,) = WordEncoder(folder, Text(max_length=40)).encode(pa.table({"text": [["a", typed]]}))
+    (words,) = TextEncoder(folder, Text(max_length=40), in_words=True).encode(pa.table({"text": [["a", typed]]}))
     assert [one for one in words["input_ids"].tolist() if one < 3] == [0, 1]
     (taken,) = ids(TextEncoder(folder, Text(max_length=40, special_tokens="control")), pa.table({"text": [typed]}))
     assert sum(one < 3 for one in taken) > 2

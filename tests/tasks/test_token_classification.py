@@ -10,7 +10,7 @@ import torch
 import s3t
 from s3t.errors import DataError, RecipeError
 from s3t.models.assembly import assemble
-from s3t.models.encoders import WordEncoder
+from s3t.models.encoders import TextEncoder
 from s3t.models.passes import ANSWERED
 from s3t.prediction.answers import Answers
 from s3t.recipe import Text, recipe_from
@@ -72,12 +72,12 @@ def test_recipes_that_cannot_be_meant_are_refused(changes, reason):
 
 def test_a_length_without_room_for_a_word_is_refused(text_model):
     with pytest.raises(RecipeError, match="no room for a word"):
-        WordEncoder(text_model, Text(max_length=2))
+        TextEncoder(text_model, Text(max_length=2), in_words=True)
 
 
 def test_the_first_sub_word_stands_for_its_word(text_model):
     """The tiny tokenizer cuts at points: w1.w2 are three tokens."""
-    encoder = WordEncoder(text_model, Text(max_length=7))
+    encoder = TextEncoder(text_model, Text(max_length=7), in_words=True)
     rows = ingest(
         pd.DataFrame({"id": ["x"], "text": [["w1.w2", "w3", "w4", "w5"]], "label": [["O", "B-a", "I-a", "O"]]}),
         recipe(),
@@ -124,7 +124,7 @@ def test_a_word_of_which_the_tokenizer_makes_no_token_is_not_seen(tmp_path):
     path = tiny.make_text_model(tmp_path / "model") / "tokenizer.json"
     bert = {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, "lowercase": True}
     path.write_text(json.dumps(json.loads(path.read_text()) | {"normalizer": bert | {"strip_accents": None}}))
-    encoder = WordEncoder(path.parent, Text(max_length=16))
+    encoder = TextEncoder(path.parent, Text(max_length=16), in_words=True)
     rows = ingest(pd.DataFrame({"id": ["x"], "text": [["w1", "\u200b", "w2"]], "label": [["O"] * 3]}), recipe()).rows
     (record,) = encoder.encode(rows)
     assert (list(encoder.places(record)), encoder.answers(rows)) == ([0, 2], [3])

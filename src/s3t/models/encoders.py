@@ -14,8 +14,7 @@ import json
 import re
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,7 +30,6 @@ from transformers import AutoConfig, AutoImageProcessor, AutoTokenizer, ViTImage
 from s3t.models.source import LOCAL, unfit
 from s3t.recipe import Image, Recipe, Text
 from s3t.records.images import decoded
-from s3t.tasks import Kind
 from s3t.tasks.targets import WORDS
 from s3t.tasks.task import ANSWERED
 from s3t.wording import counted
@@ -44,35 +42,35 @@ _PRIVATE_USE, _MARKS = 0xF0000, 0x100000
 class ControlTokens:
     """The control tokens of a tokenizer: the special ones, and added ones in brackets or in a chat template.
 
-    If `plain`, people's letters make none of them; else they do, as for transformers.
+    If `plain`, people's letters make none of them; else they do, as for transformers, and texts are left as they are.
     """
 
     def __init__(self, tokenizer: Any, *, plain: bool) -> None:
         self._tokenizer = tokenizer
-        self.plain = plain
+        self._plain = plain
         templates = tokenizer.chat_template or ""
         written = "\0".join(templates.values()) if isinstance(templates, dict) else templates
-        self._ids = {
+        ids = {
             token.content: number
             for number, token in sorted(tokenizer.added_tokens_decoder.items())
             if token.content.strip()
             and (token.special or token.content in written or _BRACKETED.fullmatch(token.content))
         }
         drawn = "".join(chr(_PRIVATE_USE + secrets.randbelow(0xFFF0)) for _ in range(4))
-        self._marks = {text: f"{drawn}{chr(_MARKS + place)}" for place, text in enumerate(self._ids)}
+        self._marks = {text: f"{drawn}{chr(_MARKS + place)}" for place, text in enumerate(ids)} if plain else {}
         self._begin, self._end = (f"{drawn}{chr(_MARKS + 0xFFF0 + place)}" for place in range(2))
-        longest_first = sorted(map(re.escape, self._ids), key=len, reverse=True)
-        self._texts = re.compile("|".join(longest_first) or "(?!)")
+        self._letters = _any_of(self._marks)
+        self._ids = {self._marks.get(text, text): number for text, number in ids.items()}
 
     @property
     def tells_apart(self) -> bool:
         """False if marks would not be known: the tokenizer is none of the library `tokenizers`."""
-        return not self.plain or bool(self._tokenizer.is_fast)
+        return not self._plain or bool(self._tokenizer.is_fast)
 
     @cached_property
     def tokenize(self) -> Any:
         """The tokenizer, to be called. What it makes of people's texts is plain; what `read` gives has its tokens."""
-        if not self.plain:
+        if not self._plain:
             return self._tokenizer
         if not self._tokenizer.is_fast:
             return partial(self._tokenizer, split_special_tokens=True)
@@ -87,19 +85,14 @@ class ControlTokens:
 
     def wrapped(self, chat: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
         """A chat in which the letters of control tokens stand between marks, for a template."""
-        if not self.plain:
-            return [dict(message) for message in chat]
         between = f"{self._begin}\\g<0>{self._end}"
-        return [{name: self._texts.sub(between, value) for name, value in message.items()} for message in chat]
+        return [{name: re.sub(self._letters, between, value) for name, value in message.items()} for message in chat]
 
     def read(self, rendered: str) -> str:
         """A template's text of a wrapped chat, with the template's own control tokens as marks."""
-        if not self.plain:
-            return rendered
-        between = re.compile(
-            f"{self._begin}({self._texts.pattern}){self._end}|{self._begin}|{self._end}|({self._texts.pattern})"
-        )
-        return between.sub(lambda found: self._marks[found[2]] if found[2] else found[1] or "", rendered)
+        letters, begin, end = self._letters, self._begin, self._end
+        between = f"{begin}({letters}){end}|{begin}|{end}|({letters})"
+        return re.sub(between, lambda found: self._marks[found[2]] if found[2] else found[1] or "", rendered)
 
     def shown(self, marked: str) -> str:
         """The same with the letters of control tokens for their marks."""
@@ -109,9 +102,13 @@ class ControlTokens:
 
     def first_in(self, text: str) -> int | None:
         """The id of the first control token of a template's text."""
-        known = {self._marks[name] if self.plain else name: number for name, number in self._ids.items()}
-        found = re.search("|".join(sorted(map(re.escape, known), key=len, reverse=True)) or "(?!)", text)
-        return None if found is None else known[found[0]]
+        found = re.search(_any_of(self._ids), text)
+        return None if found is None else self._ids[found[0]]
+
+
+def _any_of(texts: Iterable[str]) -> str:
+    """A pattern of any of some texts, the longest of those that begin alike; without texts, of nothing at all."""
+    return "|".join(sorted(map(re.escape, texts), key=len, reverse=True)) or "(?!)"
 
 
 def _renamed(tokenizer: str, names: Mapping[str, str]) -> str:
@@ -223,8 +220,24 @@ def load_tokenizer(folder: Path, **options: Any) -> Any:
     return tokenizer
 
 
+def padded(records: Sequence[Encoded], values: Mapping[str, Any], *, side: str = "right") -> dict[str, Tensor]:
+    """A batch x longest of each entry; `values` are those of padding."""
+    # By hand, not by a collator of transformers: that is made of lists, and takes a noticeable part of a step.
+    return {
+        name: pad_sequence(
+            [record[name] for record in records], batch_first=True, padding_value=values.get(name, 0), padding_side=side
+        )
+        for name in records[0]
+        if name != WORDS
+    }
+
+
 class TextEncoder(Encoder):
-    """Tokenises texts or pairs of texts, which are cut to `max_length` tokens; or texts that are given as words."""
+    """Tokenises texts or pairs of texts, which are cut to `max_length` tokens.
+
+    With `in_words`, texts are given as words, each of which is answered at its first sub-word. Words that begin past the
+    greatest length are cut.
+    """
 
     pad_token_id: int
 
@@ -241,28 +254,45 @@ class TextEncoder(Encoder):
         # it. But XLNet's class token, which its head reads, is a text's last.
         last = self._tokenizer(["one"] if in_words else "one", is_split_into_words=in_words)["input_ids"][-1:]
         self._side = "left" if last == [self._tokenizer.cls_token_id] else "right"
-        # By hand, not by a collator of transformers: that is made of lists, and takes a noticeable part of a step.
         self._padding = {"input_ids": self.pad_token_id, "token_type_ids": int(self._tokenizer.pad_token_type_id)}
+        if in_words and not self._tokenizer.is_fast:
+            raise unfit("base_model: its tokenizer does not say of which word a token is; name a model with a fast one")
+        if in_words and not self.encode(pa.table({"text": [["one"]]}))[0][WORDS]:
+            length = settings.max_length
+            raise unfit(f"text.max_length: {length} leaves no room for a word beside the special tokens; raise it")
 
     def encode(self, rows: pa.Table) -> list[Encoded]:
-        return self._encoded(rows)[0]
-
-    def _encoded(self, rows: pa.Table) -> tuple[list[Encoded], Any]:
-        """The records, and the tokenizer's columns that they were made of."""
+        """Token ids; of words, also which tokens are the first of a word, and of which."""
         if rows.num_rows == 0:
-            return [], None
+            return []
         columns = self._tokenized(rows, truncation=True, max_length=self._max_length)
         # An empty text, of which some tokenizers make no token, is one of padding.
         empty = {"input_ids": [self.pad_token_id], "attention_mask": [1]}
-        records: list[Encoded] = [
-            {name: torch.tensor(columns[name][row] or empty.get(name, [0])) for name in columns}
-            for row in range(rows.num_rows)
-        ]
-        return records, columns
+        records: list[Encoded] = []
+        for row in range(rows.num_rows):
+            record = {name: torch.tensor(columns[name][row] or empty.get(name, [0])) for name in columns}
+            if self._in_words:
+                words = columns.word_ids(row) or [None]
+                first = [word is not None and word not in words[:place] for place, word in enumerate(words)]
+                answered = [word for word, is_first in zip(words, first, strict=True) if is_first]
+                record |= {ANSWERED: torch.tensor(first), WORDS: answered}
+            records.append(record)
+        return records
 
     def _tokenized(self, rows: pa.Table | pa.RecordBatch, **options: Any) -> Any:
         texts = [rows[name].to_pylist() for name in ("text", "text_pair") if name in rows.schema.names]
         return self._control.tokenize(*texts, is_split_into_words=self._in_words, **options)
+
+    def collate(self, records: Sequence[Encoded]) -> dict[str, Tensor]:
+        return padded(records, self._padding, side=self._side)
+
+    def answers(self, rows: pa.Table) -> list[int] | None:
+        return [len(words) for words in rows["text"].to_pylist()] if self._in_words else None
+
+    def places(self, record: Encoded) -> Sequence[int]:
+        """Of words, those that begin within the recipe's length."""
+        words: Sequence[int] = record.get(WORDS, (0,))
+        return words
 
     def cut(self, rows: pa.Table) -> Cut:
         """Records with more tokens than the recipe's length, encoded a part at a time to save memory."""
@@ -272,52 +302,6 @@ class TextEncoder(Encoder):
     def trial(self, roles: Sequence[str]) -> pa.Table:
         texts = [text.split() for text in TRIAL_TEXTS] if self._in_words else TRIAL_TEXTS
         return pa.table(dict.fromkeys(roles, texts))
-
-    def collate(self, records: Sequence[Encoded]) -> dict[str, Tensor]:
-        return {
-            name: pad_sequence(
-                [record[name] for record in records],
-                batch_first=True,
-                padding_value=self._padding.get(name, 0),
-                padding_side=self._side,
-            )
-            for name in records[0]
-            if name != WORDS
-        }
-
-
-class WordEncoder(TextEncoder):
-    """Tokenises texts that are given as words, each of which is answered at its first sub-word.
-
-    Sub-words past the recipe's length are cut, with the words that begin there.
-    """
-
-    def __init__(self, folder: Path, settings: Text) -> None:
-        super().__init__(folder, settings, in_words=True)
-        if not self._tokenizer.is_fast:
-            raise unfit("base_model: its tokenizer does not say of which word a token is; name a model with a fast one")
-        if not self.encode(pa.table({"text": [["one"]]}))[0][WORDS]:
-            length = settings.max_length
-            raise unfit(f"text.max_length: {length} leaves no room for a word beside the special tokens; raise it")
-
-    def encode(self, rows: pa.Table) -> list[Encoded]:
-        """Token ids; which tokens are the first of a word, and of which."""
-        texts, columns = self._encoded(rows)
-        records: list[Encoded] = []
-        for row, text in enumerate(texts):
-            words = columns.word_ids(row) or [None]  # an empty text is one token of padding
-            first = [word is not None and word not in words[:place] for place, word in enumerate(words)]
-            answered = [word for word, is_first in zip(words, first, strict=True) if is_first]
-            records.append({**text, ANSWERED: torch.tensor(first), WORDS: answered})
-        return records
-
-    def answers(self, rows: pa.Table) -> list[int]:
-        return [len(words) for words in rows["text"].to_pylist()]
-
-    def places(self, record: Encoded) -> Sequence[int]:
-        """The words that begin within the recipe's length."""
-        words: Sequence[int] = record[WORDS]
-        return words
 
 
 class ImageEncoder(Encoder):
@@ -349,7 +333,7 @@ class ImageEncoder(Encoder):
         return {"pixel_values": torch.stack([record["pixel_values"] for record in records])}
 
     def encode_later(self, rows: pa.Table) -> Sequence[Encoded]:
-        """Decoded whenever asked for: pixels take a hundred times the memory of the file."""
+        # Pixels take a hundred times the memory of the file.
         return _Decoding(rows["image"].to_pylist(), self._pixels)
 
     def dummy(self, like: Encoded, count: int) -> dict[str, Tensor]:
@@ -370,10 +354,9 @@ class ImageEncoder(Encoder):
         return {"pixel_values": self.processor(image, return_tensors="pt")["pixel_values"][0]}
 
 
-@dataclass(frozen=True)
 class _Decoding(Sequence[Encoded]):
-    _contents: Sequence[bytes]
-    _decode: Callable[[bytes], Encoded]
+    def __init__(self, contents: Sequence[bytes], decode: Callable[[bytes], Encoded]) -> None:
+        self._contents, self._decode = contents, decode
 
     def __len__(self) -> int:
         return len(self._contents)
@@ -407,10 +390,10 @@ def encoder_for(folder: Path, recipe: Recipe) -> Encoder:
     """The encoder of what a recipe's task takes."""
     from s3t.models.language import LanguageEncoder
 
-    encoders: Mapping[Kind, Callable[[], Encoder]] = {
-        "text": lambda: TextEncoder(folder, recipe.text),
-        "words": lambda: WordEncoder(folder, recipe.text),
-        "language": lambda: LanguageEncoder(folder, recipe.language, roles=recipe.columns.named()),
-        "image": lambda: ImageEncoder(folder, recipe.image),
-    }
-    return encoders[recipe.task.inputs.kind]()
+    match recipe.task.inputs.kind:
+        case "language":
+            return LanguageEncoder(folder, recipe.language, roles=recipe.columns.named())
+        case "image":
+            return ImageEncoder(folder, recipe.image)
+        case kind:
+            return TextEncoder(folder, recipe.text, in_words=kind == "words")

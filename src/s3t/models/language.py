@@ -11,29 +11,21 @@ import inspect
 import json
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 import torch
 from jinja2 import TemplateError
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pad_sequence
 from transformers import DynamicCache
 
 from s3t.errors import DataError, RecipeError
-from s3t.models.encoders import TRIAL_TEXTS, ControlTokens, Cut, Encoded, Encoder, load_tokenizer
+from s3t.models.encoders import TRIAL_TEXTS, ControlTokens, Cut, Encoded, Encoder, load_tokenizer, padded
 from s3t.models.source import unfit
 from s3t.recipe import Language, Recipe
 from s3t.records.features import ASSISTANT
 from s3t.tasks.task import ANSWERED
 from s3t.wording import counted
-
-
-class Turn(NamedTuple):
-    """Characters of a turn of the assistant in a rendered chat, its end included."""
-
-    start: int
-    end: int
 
 
 class LanguageEncoder(Encoder):
@@ -83,7 +75,6 @@ class LanguageEncoder(Encoder):
 
     @property
     def ends(self) -> set[int]:
-        """Tokens that end a text: the end of text, and that of a turn."""
         return {self.end} if self.turn_end is None else {self.end, self.turn_end}
 
     @property
@@ -93,23 +84,26 @@ class LanguageEncoder(Encoder):
 
     def encode(self, rows: pa.Table) -> list[Encoded]:
         """Token ids, cut to the recipe's length, without padding; and at which tokens the model answers."""
-        return [self._encoded(*pair) for pair in self._tokens(rows)]
+        records: list[Encoded] = []
+        for ids, learned in self._tokens(rows):
+            kept = ids[: self._max_length] or [self.pad_token_id]
+            records.append(
+                {
+                    "input_ids": torch.tensor(kept),
+                    "attention_mask": torch.ones(len(kept), dtype=torch.int64),
+                    ANSWERED: torch.tensor([*learned[1 : len(kept)], False]),
+                }
+            )
+        return records
 
     def answers(self, rows: pa.Table) -> list[int]:
-        """Number of learned tokens of each record within its length, but for the first token."""
         return [sum(learned[1 : self._max_length]) for _, learned in self._tokens(rows)]
 
     def places(self, record: Encoded) -> range:
-        """The learned tokens, in their order."""
         return range(int(record[ANSWERED].sum()))
 
     def collate(self, records: Sequence[Encoded]) -> dict[str, Tensor]:
-        """Token ids and masks, batch x longest."""
-        padding = {"input_ids": self.pad_token_id, "attention_mask": 0, ANSWERED: False}
-        return {
-            name: pad_sequence([record[name] for record in records], batch_first=True, padding_value=value)
-            for name, value in padding.items()
-        }
+        return padded(records, {"input_ids": self.pad_token_id})
 
     def cut(self, rows: pa.Table) -> Cut:
         """Records with more tokens than the recipe's length, and those without a learned token within it, encoded a
@@ -123,7 +117,6 @@ class LanguageEncoder(Encoder):
         return Cut(longer, unlearned)
 
     def trial(self, roles: Sequence[str]) -> pa.Table:
-        """Texts of one to ten words; chats of one question."""
         chats = [
             json.dumps([{"role": "user", "content": "one two"}, {"role": ASSISTANT, "content": text}])
             for text in TRIAL_TEXTS
@@ -150,21 +143,12 @@ class LanguageEncoder(Encoder):
         names = rows.schema.names
         if "prompt" in names:
             return self.prompts(rows), rows["completion"].to_pylist()
-        chats, expected = [], []
-        for chat in map(json.loads, rows["messages"].to_pylist()):
-            last = max(place for place, message in enumerate(chat) if message["role"] == ASSISTANT)
-            chats.append(json.dumps(chat[:last]))
-            expected.append(chat[last]["content"])
-        return self.prompts(pa.table({"messages": chats})), expected
-
-    def _encoded(self, ids: list[int], learned: list[bool]) -> Encoded:
-        kept = ids[: self._max_length] or [self.pad_token_id]
-        answered = [*learned[1 : len(kept)], False]
-        return {
-            "input_ids": torch.tensor(kept),
-            "attention_mask": torch.ones(len(kept), dtype=torch.int64),
-            ANSWERED: torch.tensor(answered),
-        }
+        chats = [json.loads(chat) for chat in rows["messages"].to_pylist()]
+        last = [_turns(chat)[-1] for chat in chats]
+        return (
+            [self._asked(chat[:place]) for chat, place in zip(chats, last, strict=True)],
+            [chat[place]["content"] for chat, place in zip(chats, last, strict=True)],
+        )
 
     def _tokens(self, rows: pa.Table) -> Iterator[tuple[list[int], list[bool]]]:
         """Yields each record's token ids, and whether each is learned."""
@@ -222,7 +206,7 @@ class LanguageEncoder(Encoder):
             text[:place] for text, own in zip(texts, turns, strict=True) for place in {len(text), *sum(own, ())}
         )
         for text, own in zip(texts, turns, strict=True):
-            starts = [turn.start for turn in own]
+            starts = [start for start, _ in own]
             ids = joined.ids(text, starts)
             learned = [self._learns_all] * len(ids)
             for number, (start, end) in enumerate(own):
@@ -233,19 +217,19 @@ class LanguageEncoder(Encoder):
                 learned[first:last] = [True] * (last - first)
             yield ids, learned
 
-    def _spans(self, chat: list[dict[str, str]], text: str) -> list[Turn]:
-        """Turns of the assistant in a rendered chat."""
-        turns: list[Turn] = []
+    def _spans(self, chat: list[dict[str, str]], text: str) -> list[tuple[int, int]]:
+        """Characters at which turns of the assistant begin in a rendered chat, and end, with their end tokens."""
+        turns: list[tuple[int, int]] = []
         for place in _turns(chat):
             start = self._start(chat, place, text)
             end = None if start is None else self._end(chat, place, text, start)
-            if start is None or end is None or (turns and start < turns[-1].end):
+            if start is None or end is None or (turns and start < turns[-1][1]):
                 raise DataError(
                     "the data",
                     "the base model's chat template writes a turn in another way once another follows, so it cannot be "
                     "told which tokens are the assistant's; keep one turn of the assistant a chat, its last",
                 )
-            turns.append(Turn(start, end))
+            turns.append((start, end))
         return turns
 
     def _start(self, chat: list[dict[str, str]], place: int, text: str) -> int | None:
