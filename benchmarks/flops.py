@@ -74,7 +74,7 @@ def step_flops(
             name: torch.empty(shape, dtype=torch.float32 if name == "pixel_values" else torch.int64)
             for name, shape in inputs.items()
         }
-        layers = find_layers(model, model.config.num_hidden_layers).path
+        layers = find_layers(model, model.config.num_hidden_layers)
         first = model.config.num_hidden_layers - depth * adapter["layers_per_slice"]
         counter = FlopCounterMode(display=False)
         last = model.get_submodule(f"{layers}.{model.config.num_hidden_layers - 1}")

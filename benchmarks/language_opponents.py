@@ -90,8 +90,8 @@ OPPONENTS = {
 def seconds_of(opponent: Opponent, slices: Sequence[list[Example]], recipe: Recipe, folder: Path) -> list[float]:
     """CPU seconds of each stage, of the first with the loading of the model; each block is an adapter of PEFT."""
     whole, _ = assemble(Path(recipe.base_model), recipe, labels=1)  # for the names of the modules alone
-    adapter = recipe.block_adapter(whole.base.layers.count)
-    targets = [block_modules(whole.base.model, whole.base.layers, adapter, stage + 1) for stage in range(len(slices))]
+    adapter = recipe.block_adapter(len(whole.base.layers))
+    targets = [block_modules(whole.base.model, whole.base.path, adapter, stage + 1) for stage in range(len(slices))]
     since = time.process_time()
     model: Any = LlamaForCausalLM.from_pretrained(
         recipe.base_model, dtype=opponent.base, attn_implementation=opponent.attention

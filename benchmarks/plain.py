@@ -173,7 +173,7 @@ def add_block(
         lora_alpha=adapter["alpha"],
         target_modules=list(adapter["target_modules"]),
         layers_to_transform=list(range(first, first + width)),
-        layers_pattern=find_layers(model, model.config.num_hidden_layers).path.rpartition(".")[2],
+        layers_pattern=find_layers(model, model.config.num_hidden_layers).rpartition(".")[2],
     )
     if hasattr(model, "peft_config"):
         del model.peft_config  # or PEFT warns of a second adapter

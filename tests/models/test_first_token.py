@@ -111,7 +111,7 @@ def test_what_follows_the_last_attention_gets_first_tokens_alone_and_all_tokens_
 ):
     model, encoder, recipe = assembled(fields_of(kind, text_model, image_model, tmp_path), "first-token")
     batch, tokens = batch_of(kind, encoder, recipe), []
-    layers = list(model.base.model.get_submodule(model.base.layers.path).children())
+    layers = list(model.base.layers.children())
     widest = [
         max((each for each in layer.modules() if isinstance(each, torch.nn.Linear)), key=wide) for layer in layers
     ]

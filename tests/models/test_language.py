@@ -191,7 +191,7 @@ def test_gpt2s_transposed_modules_are_linear_ones_with_the_same_results(tmp_path
     with torch.no_grad():
         whole = own(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits[batch[ANSWERED]]
         assert torch.allclose(model.passes.logits(batch), whole, atol=1e-5)
-    names = {name.rpartition(".")[2] for name in block_modules(model.base.model, model.base.layers, model.adapter, 1)}
+    names = {name.rpartition(".")[2] for name in block_modules(model.base.model, model.base.path, model.adapter, 1)}
     assert names == {"c_attn", "c_proj", "c_fc"}
 
 

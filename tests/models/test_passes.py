@@ -66,7 +66,7 @@ def test_what_lies_below_a_border_is_not_computed(assembled):
     base, encoder, records = assembled
     passes, batch, ran = Passes(base), encoder.collate(records), []
     states = passes.states(batch, [0, 2])[2]
-    for index, layer in enumerate(base.model.get_submodule(base.layers.path).children()):
+    for index, layer in enumerate(base.layers.children()):
         inner = next(module for module in layer.modules() if isinstance(module, torch.nn.Linear))
         inner.register_forward_hook(lambda *_, index=index: ran.append(index))
     passes.logits(batch, border=2, states=states)

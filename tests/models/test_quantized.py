@@ -11,18 +11,17 @@ from torch import nn
 from s3t.errors import IsolationError
 from s3t.models.adapters import Link, Stack, merge
 from s3t.models.assembly import assemble
-from s3t.models.quantized import Linear4Bit, Linear8Bit, QuantizedLinear
+from s3t.models.quantized import QuantizedLinear
 from s3t.recipe import recipe_from
 from testing.language import language_recipe, make_language_model
 from tests.export.loaded import quietly
 
 bitsandbytes = pytest.importorskip("bitsandbytes")
 
-KINDS = {"8bit": Linear8Bit, "4bit": Linear4Bit}
 ROUNDING = {"8bit": 0.58 / 127, "4bit": 0.16}
 """Largest error of a weight, by the largest weight: half a step, and a bit for 16-bit rounding. NF4's widest step is
 0.3, and its own scales are rounded."""
-BITS = pytest.mark.parametrize("kind", KINDS)
+BITS = pytest.mark.parametrize("kind", ["8bit", "4bit"])
 PACKED = {
     "8bit": {"load_in_8bit": True},
     "4bit": {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True},
@@ -58,7 +57,7 @@ def loaded(tmp_path):
 def test_unpacked_weights_are_the_packed_ones_within_half_a_step(kind, shape):
     """Also where blocks of 64 weights do not end with a row; bitsandbytes' own module on a CPU is wrong there."""
     bare = linear(*shape)
-    found = KINDS[kind](bare, dtype=torch.float32).unpacked()
+    found = QuantizedLinear(bare, kind, dtype=torch.float32).unpacked()
     scale = bare.weight.abs().max()
     assert found.shape == bare.weight.shape
     assert (found - bare.weight).abs().max() <= ROUNDING[kind] * scale
@@ -99,7 +98,7 @@ def test_only_linear_modules_of_the_layers_are_packed(kind, loaded):
 @BITS
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_a_product_and_its_gradient_are_those_of_the_unpacked_weight(kind, dtype):
-    module = KINDS[kind](linear(), dtype=dtype)
+    module = QuantizedLinear(linear(), kind, dtype=dtype)
     unpacked = linear().to(dtype)
     unpacked.weight.data.copy_(module.unpacked())
     ours, theirs = (drawn(5, 3, 96).to(dtype).requires_grad_() for _ in range(2))
@@ -113,7 +112,7 @@ def test_a_product_and_its_gradient_are_those_of_the_unpacked_weight(kind, dtype
 @BITS
 def test_an_input_has_its_answer_whatever_is_beside_it(kind):
     """bitsandbytes' own 8-bit module rounds the other inputs in another way beside one with large numbers."""
-    module = KINDS[kind](linear(), dtype=torch.float32)
+    module = QuantizedLinear(linear(), kind, dtype=torch.float32)
     calm, wild = drawn(4, 96), drawn(4, 96, seed=2)
     wild[:, 7] = 50
     small, large = drawn(4, 96, seed=3), wild

@@ -133,7 +133,7 @@ def test_a_head_that_begins_below_the_layers_is_each_members_own(text_model, tmp
 def rows_through(model, layer):
     """Rows that went through a layer of the model, pass by pass."""
     seen = []
-    layers = model.base.model.get_submodule(model.base.layers.path)
+    layers = model.base.layers
     inner = next(module for module in layers[layer].modules() if isinstance(module, torch.nn.Linear))
     inner.register_forward_hook(lambda _module, args, _output: seen.append(args[0].shape[0]))
     return seen

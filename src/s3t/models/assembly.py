@@ -48,7 +48,7 @@ def assemble(folder: Path, recipe: Recipe, *, labels: int) -> tuple[Model, Encod
     config: Any = base.model.config
     if getattr(config, "pad_token_id", None) is None and not base.over_vocabulary:
         config.pad_token_id = encoder.pad_token_id  # decoders find a text's end by it
-    return Model(base, recipe.block_adapter(base.layers.count) if recipe.method.has_adapters else None), encoder
+    return Model(base, recipe.block_adapter(len(base.layers)) if recipe.method.has_adapters else None), encoder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,22 +103,17 @@ def _noted(problems: list[str], folder: Path, recipe: Recipe) -> Iterator[None]:
 def _try_out(folder: Path, recipe: Recipe) -> Abilities:
     """Mount every block at its initial values; draw the head, and pass inputs of different length."""
     # Trials compare logits closely, to see how the model is made. Quantised weights round more; they are tried last.
-    in_float32, quantized = (
-        recipe.model_copy(update={"training": recipe.training.model_copy(update={"precision": "float32", **more})})
-        for more in ({"quantization": "none"}, {})
-    )
-    labels, asked, wanted = recipe.task.target.outputs(("a", "b")), recipe.training, recipe.prediction.writing
-    trial = _Trial(*assemble(folder, in_float32, labels=labels), recipe)
+    quantized = recipe.model_copy(update={"training": recipe.training.model_copy(update={"precision": "float32"})})
+    exact = quantized.model_copy(update={"training": quantized.training.model_copy(update={"quantization": "none"})})
+    asked, wanted = recipe.training, recipe.prediction.writing
+    trial = _Trial(folder, exact)
     writing: Literal["auto", Way] = wanted
     tried = ("packing", "first-token") if asked.shortcuts == "auto" else asked.shortcuts
     shortcuts: list[Shortcut] = []
-    problems: list[str] = []
     with ALONE, torch.no_grad(), torch.random.fork_rng(devices=[]):
         trial.pass_blocks()
         trial.model.reset_head(seed=0)
-        problems += trial.own_logits()
-        problems += trial.neighbours()
-        problems += trial.length()
+        problems = [*trial.own_logits(), *trial.neighbours(), *trial.length()]
         trunk = trial.starts_at_borders()
         if "packing" in tried and trial.packs():
             shortcuts.append("packing")
@@ -143,9 +138,8 @@ def _try_out(folder: Path, recipe: Recipe) -> Abilities:
     sdpa, width = trial.has_sdpa, trial.model.base.width
     del trial  # two of a large model may not fit into memory
     if asked.quantization != "none":
-        packed = _Trial(*assemble(folder, quantized, labels=labels), recipe)
         with ALONE, torch.no_grad(), torch.random.fork_rng(devices=[]):
-            if not all(bool(logits.isfinite().all()) for logits in packed.pass_blocks()):
+            if not all(bool(logits.isfinite().all()) for logits in _Trial(folder, quantized).pass_blocks()):
                 raise ValueError(f"with {asked.quantization} weights its outputs are not finite")
     return Abilities(sdpa=sdpa, trunk=trunk, shortcuts=shortcuts, width=width, writing=writing)
 
@@ -153,16 +147,18 @@ def _try_out(folder: Path, recipe: Recipe) -> Abilities:
 class _Trial:
     """A model with public inputs. Without gradients, and within the trial's own random generator."""
 
-    def __init__(self, model: Model, encoder: Encoder, recipe: Recipe) -> None:
-        roles = [role for role in recipe.task.inputs.roles if getattr(recipe.columns, role) is not None]
-        self.model = model
-        self._whole: Any = model.base.model
-        self._passes = model.passes
-        self._encoder = encoder
+    def __init__(self, folder: Path, recipe: Recipe) -> None:
+        self.model, self._encoder = assemble(folder, recipe, labels=recipe.task.target.outputs(("a", "b")))
+        self._whole: Any = self.model.base.model
+        self._passes = self.model.passes
         self._recipe = recipe
-        self._records = encoder.encode(encoder.trial(roles))
-        self._batch = encoder.collate(self._records)
+        roles = [role for role in recipe.task.inputs.roles if getattr(recipe.columns, role) is not None]
+        self._records = self._encoder.encode(self._encoder.trial(roles))
+        self._batch = self._encoder.collate(self._records)
+        self._alone = [self._encoder.collate([record]) for record in self._records]
         self.has_sdpa = bool(getattr(self._whole, "_supports_sdpa", False))
+        backbone = self._whole.backbone if isinstance(self._whole, PooledModel) else self._whole
+        self._name = type(backbone).__name__
 
     def pass_blocks(self) -> list[Tensor]:
         """Logits of an input with each block."""
@@ -170,14 +166,14 @@ class _Trial:
         for block in range(1, self._recipe.blocks + 1):
             with self.model.mounted({}) as mount:
                 mount.add_block(block)
-                found.append(self._passes.logits(self._encoder.collate(self._records[:1])))
+                found.append(self._passes.logits(self._alone[0]))
         return found
 
     def neighbours(self) -> Iterator[str]:
         """Yields what is wrong with answers to inputs in one batch: that they hang on each other, say by padding."""
         for _ in self._attentions():
             beside = self._passes.logits(self._batch)
-            alone = torch.cat([self._passes.logits(self._encoder.collate([record])) for record in self._records])
+            alone = torch.cat([self._passes.logits(one) for one in self._alone])
             moved, spread = (beside - alone).abs().max(), (alone - alone.mean(dim=0)).abs().max()
             if not moved <= ROUNDING * spread + _LAST_BITS * alone.abs().max():
                 yield (
@@ -225,13 +221,12 @@ class _Trial:
         recipe, passes = self._recipe, self._passes
         borders = [self.model.border(block) for block in range(1, recipe.blocks + 1)]
         changes = recipe.image.is_augmented or not recipe.method.top_down
-        alone = [self._encoder.collate([record]) for record in self._records]
-        if changes or max(borders) == 0 or not find_sharing(self.model.base, alone[0]).trunk:
+        if changes or max(borders) == 0 or not find_sharing(self.model.base, self._alone[0]).trunk:
             return False
         with suppress(*_UNFIT):
             whole = passes.logits(self._batch)
             for border in borders:
-                packed = [pack_states(one, passes.states(one, [border])[border]) for one in alone]
+                packed = [pack_states(one, passes.states(one, [border])[border])[0] for one in self._alone]
                 entered = passes.logits(self._batch, border=border, states=padded_states(self._batch, packed))
                 if not torch.allclose(entered, whole, rtol=1e-3, atol=1e-4):
                     return False
@@ -245,18 +240,16 @@ class _Trial:
         meanwhile: what changes others alone shows in one of them too little.
         """
         packing = pack(self._batch["attention_mask"]) if "attention_mask" in self._batch else None
+        pooling = getattr(self._whole, "pooling", None)
         if packing is None:
             return False
-        pooling = self._whole.pooling if isinstance(self._whole, PooledModel) else None
         try:
-            if pooling is not None:
-                self._whole.pooling = "mean"
+            self._whole.pooling = "mean"
             return all(self._packs_so(packing) for _ in self._attentions())
         except _UNFIT:
             return False
         finally:
-            if pooling is not None:
-                self._whole.pooling = pooling
+            self._whole.pooling = pooling
 
     def _packs_so(self, packing: Packing) -> bool:
         passes, batch, seeing = self._passes, self._batch, packing._replace(text=torch.ones_like(packing.text))
@@ -271,10 +264,8 @@ class _Trial:
         The errors that `_packs_so` compares do not show it: wrong positions change logits more than other texts do.
         """
         passes, batch, ids = self._passes, self._batch, self._batch["input_ids"]
-        own, others = (
-            passes.logits(batch, packing=packing),
-            (ids + 1) % self._whole.get_input_embeddings().num_embeddings,
-        )
+        own = passes.logits(batch, packing=packing)
+        others = (ids + 1) % self._whole.get_input_embeddings().num_embeddings
         for parity in (0, 1):
             kept = (torch.arange(len(ids)) % 2 == parity)[:, None].expand(ids.shape)
             found = passes.logits({**batch, "input_ids": torch.where(kept, ids, others)}, packing=packing)
@@ -288,10 +279,9 @@ class _Trial:
         rounding alone, under every attention; where texts may share rows, there, too.
         """
         base, batch = self.model.base, self._batch
-        last = list(base.model.get_submodule(base.layers.path).children())[-1]
-        if base.over_vocabulary or ANSWERED in batch or not cut_modules(last):
+        if base.over_vocabulary or ANSWERED in batch or not cut_modules(base.layers[-1]):
             return False
-        packing = pack(batch["attention_mask"]) if packed and cut_modules(last, packed=True) else None
+        packing = pack(batch["attention_mask"]) if packed and cut_modules(base.layers[-1], packed=True) else None
         all_tokens, first = (Passes(replace(base, first_token=cut)) for cut in (False, True))
         with suppress(*_UNFIT):
             for _ in self._attentions():
@@ -314,7 +304,3 @@ class _Trial:
             if kind != "model":
                 self._whole.set_attn_implementation(kind)
             yield kind
-
-    @property
-    def _name(self) -> str:
-        return type(self._whole.backbone if isinstance(self._whole, PooledModel) else self._whole).__name__

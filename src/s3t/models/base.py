@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_MASKED_LM_MAPPING, AutoConfig
 
 from s3t.errors import RecipeError
-from s3t.models.layers import LayerList, block_modules, find_layers, has_experts, replace_conv1d
+from s3t.models.layers import block_modules, find_layers, replace_conv1d
 from s3t.models.quantized import missing_package, quantize_layers
 from s3t.models.source import LOCAL, unfit
 from s3t.recipe import Recipe
@@ -129,7 +129,8 @@ class Base:
     model: nn.Module
     """In eval mode: its own dropout and its buffers stay off in training too, so the trunk gives the same output in
     every epoch. In bfloat16 where stages are trained so and leave it as it is, else in float32, as the head is."""
-    layers: LayerList
+    path: str
+    """Full name of the list of its transformer layers."""
     head: tuple[str, ...]
     """Full names of the head's parameters: all that lies outside the backbone, and what of the backbone the checkpoint
     does not carry (a missing pooler). They are drawn anew at every first stage. None where the model's own output layer
@@ -150,15 +151,19 @@ class Base:
         return int(config.num_labels)
 
     @property
+    def layers(self) -> Any:
+        """The transformer layers, counted from 0 at the input."""
+        return self.model.get_submodule(self.path)
+
+    @property
     def device(self) -> torch.device:
         return next(self.model.parameters()).device
 
     @property
     def width(self) -> int:
         """Width of the hidden states, not of a quantised base: the lesser side of the layers' largest matrix."""
-        layers = self.model.get_submodule(self.layers.path)
-        largest = max(layers.parameters(), key=lambda parameter: (parameter.dim() == 2, parameter.numel()))
-        return min(largest.shape)
+        largest = max(self.layers.parameters(), key=lambda parameter: (parameter.dim() == 2, parameter.numel()))
+        return int(min(largest.shape))
 
     def head_parameters(self) -> dict[str, nn.Parameter]:
         return {name: self.model.get_parameter(name) for name in self.head}
@@ -182,27 +187,28 @@ def check_model(folder: Path, recipe: Recipe) -> None:
     replace_conv1d(model)
     if config.is_encoder_decoder and any(name.endswith("decoder") for name, _ in model.named_modules()):
         raise unfit(f"base_model: {type(model).__name__} is an encoder and a decoder; name a model of one of them")
-    layers = find_layers(model, config.num_hidden_layers)
-    adapter = recipe.block_adapter(layers.count)
+    path, count = find_layers(model, config.num_hidden_layers), config.num_hidden_layers
+    adapter = recipe.block_adapter(count)
     width = adapter.layers_per_slice
-    if recipe.blocks * width > layers.count:
+    if recipe.blocks * width > count:
         asked = {
             "layers": f"{width} layers are asked for",
             "layers_per_slice": f"{recipe.blocks} slices x {width} layers = {recipe.blocks * width} layers",
         }
         field = recipe.method.width
-        problems.append(f"adapter.{field}: {asked[field]}, but the model has {layers.count}; ask for fewer")
-    adapted = min(recipe.blocks, layers.count // width) if recipe.method.has_adapters else 0
+        problems.append(f"adapter.{field}: {asked[field]}, but the model has {count}; ask for fewer")
+    adapted = min(recipe.blocks, count // width) if recipe.method.has_adapters else 0
     for block in range(1, adapted + 1):
         try:
-            block_modules(model, layers, adapter, block)
+            block_modules(model, path, adapter, block)
         except RecipeError as error:
             problems += [problem for problem in error.problems if problem not in problems]
     positions = _positions(model)
     if recipe.max_length is not None and positions is not None and recipe.max_length > positions:
         section = recipe.task.inputs.section
         problems.append(f"{section}.max_length: {recipe.max_length} exceeds the model's {positions} positions")
-    if recipe.training.quantization != "none" and has_experts(model, layers):
+    names = (name for name, _ in model.get_submodule(path).named_modules())
+    if recipe.training.quantization != "none" and any("experts" in name.split(".") for name in names):
         problems.append(
             f"training.quantization: most weights of {type(model).__name__} are its experts', which stay as they are; "
             "set it to none"
@@ -238,14 +244,14 @@ def load_base(folder: Path, recipe: Recipe, *, labels: int) -> Base:
         if recipe.task.pools:
             model = PooledModel(model, pooling_of(folder, recipe))
     replace_conv1d(model)
-    layers = find_layers(model, config.num_hidden_layers)
+    path = find_layers(model, config.num_hidden_layers)
     backbone = f"{model.base_model_prefix}."
     unloaded = {str(key) for key in info["missing_keys"]} & model.state_dict().keys()  # pooling has removed the pooler
     mismatched = {key if isinstance(key, str) else key[0] for key in info["mismatched_keys"]}
     over_vocabulary = recipe.task.target.over_vocabulary
     # A head of another label set is dropped, and a pooler that the checkpoint lacks is drawn; all else is the model's.
     drawn = {name for name in unloaded if isinstance(model.get_submodule(name.rpartition(".")[0]), nn.Linear)}
-    lacking = sorted(name for name in unloaded if name.startswith(f"{layers.path}."))
+    lacking = sorted(name for name in unloaded if name.startswith(f"{path}."))
     lacking += sorted(name for name in unloaded - drawn - {*lacking} if name.startswith(backbone))
     lacking += sorted(name for name in mismatched if name.startswith(backbone) or over_vocabulary)
     surplus = {backbone + str(key).removeprefix(backbone) for key in info["unexpected_keys"]}
@@ -253,7 +259,7 @@ def load_base(folder: Path, recipe: Recipe, *, labels: int) -> Base:
         key
         for key in surplus
         # Parameters; older versions of transformers saved masks, too.
-        if key.startswith(f"{layers.path}.") and key.endswith((".weight", ".bias")) and not key.endswith(_SAVED_MASKS)
+        if key.startswith(f"{path}.") and key.endswith((".weight", ".bias")) and not key.endswith(_SAVED_MASKS)
     )
     # A sum is finite if all are, and needs no memory.
     broken = [name for name, tensor in model.named_parameters() if not bool(tensor.detach().sum().isfinite())]
@@ -283,7 +289,7 @@ def load_base(folder: Path, recipe: Recipe, *, labels: int) -> Base:
     quantization = recipe.training.quantization
     dtype = torch.bfloat16 if recipe.training.precision == "bfloat16" else torch.float32
     if quantization != "none":
-        quantize_layers(model, layers, quantization, dtype=dtype)
+        quantize_layers(model.get_submodule(path), quantization, dtype=dtype)
     if (
         dtype == torch.bfloat16 and recipe.method.has_adapters
     ):  # once, so that no step does; states between layers are in it, too
@@ -293,7 +299,7 @@ def load_base(folder: Path, recipe: Recipe, *, labels: int) -> Base:
     _align(model)
     return Base(
         model=model,
-        layers=layers,
+        path=path,
         head=tuple(head),
         over_vocabulary=over_vocabulary,
         first_token="first-token" in recipe.training.shortcuts,
@@ -342,7 +348,7 @@ def base_digest(base: Base, *, replaced: Mapping[str, nn.Parameter] | None = Non
 
 
 def _positions(model: Any) -> int | None:
-    """The longest text that the model has positions for; None where it does not say."""
+    """Tokens that the model has positions for; None where it does not say."""
     config = model.config
     # DeBERTa's relative positions go on beyond it.
     said = None if getattr(config, "relative_attention", False) else getattr(config, "max_position_embeddings", None)

@@ -118,14 +118,14 @@ class Model:
 
     def border(self, block: int) -> int:
         """Index of a block's lowest layer, at whose input its trunk ends. For block 0, the number of layers."""
-        width = self.base.layers.count if self.adapter is None else self.adapter.layers_per_slice
-        return self.base.layers.count - block * width
+        width = self.passes.top if self.adapter is None else self.adapter.layers_per_slice
+        return self.passes.top - block * width
 
     def _adapted(self, block: int) -> Iterator[tuple[str, bool, dict[str, tuple[int, ...]]]]:
         """Yields the modules that a block adapts: full name, whether IA3 scales their input, adapter's shapes."""
         if (adapter := self.adapter) is None:
             return
-        names = block_modules(self.base.model, self.base.layers, adapter, block)
+        names = block_modules(self.base.model, self.base.path, adapter, block)
         inward = feedforward_modules(names, adapter)
         for name in names:
             yield name, name in inward, adapter_shapes(self.modules[name], adapter, feedforward=name in inward)
@@ -183,7 +183,7 @@ class Model:
             copies = self._whole(self._block_parameters())
             self._replaced = self._mount.enter_context(parameters_on(self.modules, [copies]))
             return
-        self._targets = block_modules(model, self.base.layers, adapter, block)
+        self._targets = block_modules(model, self.base.path, adapter, block)
         inject_adapter_in_model(peft_config(adapter, self._targets), model, adapter_name=_ADAPTER)
         wrapped = {name for name, module in model.named_modules() if isinstance(module, BaseTunerLayer)}
         if wrapped != set(self._targets):

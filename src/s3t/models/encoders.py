@@ -235,8 +235,8 @@ def padded(records: Sequence[Encoded], values: Mapping[str, Any], *, side: str =
 class TextEncoder(Encoder):
     """Tokenises texts or pairs of texts, which are cut to `max_length` tokens.
 
-    With `in_words`, texts are given as words, each of which is answered at its first sub-word. Words that begin past the
-    greatest length are cut.
+    With `in_words`, texts are given as words, each of which is answered at its first sub-word. Words that begin past
+    the greatest length are cut.
     """
 
     pad_token_id: int
@@ -270,7 +270,9 @@ class TextEncoder(Encoder):
         empty = {"input_ids": [self.pad_token_id], "attention_mask": [1]}
         records: list[Encoded] = []
         for row in range(rows.num_rows):
-            record = {name: torch.tensor(columns[name][row] or empty.get(name, [0])) for name in columns}
+            record: dict[str, Any] = {
+                name: torch.tensor(columns[name][row] or empty.get(name, [0])) for name in columns
+            }
             if self._in_words:
                 words = columns.word_ids(row) or [None]
                 first = [word is not None and word not in words[:place] for place, word in enumerate(words)]

@@ -9,7 +9,8 @@ from __future__ import annotations
 import datetime
 import inspect
 import json
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -196,22 +197,20 @@ class LanguageEncoder(Encoder):
         """Token ids of a chat up to the assistant's turn."""
         text = self.rendered(chat, ask=True)
         starts = [start for place in _turns(chat) if (start := self._start(chat, place, text)) is not None]
-        return _Joined(self.tokens).ids(text, starts)
+        return _joined(self.tokens, [text])(text, tuple(starts))
 
     def _chats(self, chats: list[list[dict[str, str]]]) -> Iterator[tuple[list[int], list[bool]]]:
         texts = [self.rendered(chat) for chat in chats]
         turns = [self._spans(chat, text) for chat, text in zip(chats, texts, strict=True)]
-        joined = _Joined(self.tokens)
-        joined.read(
-            text[:place] for text, own in zip(texts, turns, strict=True) for place in {len(text), *sum(own, ())}
-        )
+        before = (text[:end] for text, own in zip(texts, turns, strict=True) for end in {len(text), *sum(own, ())})
+        joined = _joined(self.tokens, before)
         for text, own in zip(texts, turns, strict=True):
-            starts = [start for start, _ in own]
-            ids = joined.ids(text, starts)
+            starts = tuple(start for start, _ in own)
+            ids = joined(text, starts)
             learned = [self._learns_all] * len(ids)
             for number, (start, end) in enumerate(own):
-                first = len(joined.ids(text[:start], starts[:number]))
-                through = joined.ids(text[:end], starts[: number + 1])
+                first = len(joined(text[:start], starts[:number]))
+                through = joined(text[:end], starts[: number + 1])
                 differs = (place for place, both in enumerate(zip(ids, through, strict=False)) if both[0] != both[1])
                 last = next(differs, min(len(ids), len(through)))
                 learned[first:last] = [True] * (last - first)
@@ -272,36 +271,30 @@ class LanguageEncoder(Encoder):
         )
 
 
-class _Joined:
-    """Texts as tokens of which none reaches over a given place; each text is tokenised once."""
+def _joined(
+    tokenize: Callable[[list[str]], list[list[int]]], texts: Iterable[str]
+) -> Callable[[str, tuple[int, ...]], list[int]]:
+    """A function of a text and places in it, which gives tokens of which none reaches over a place.
 
-    def __init__(self, tokens: Callable[[list[str]], list[list[int]]]) -> None:
-        self._tokens = tokens
-        self._read: dict[str, list[int]] = {}
-        self._found: dict[str, list[int]] = {}
+    They are those of the whole text, if they begin with those of the text before each place; else they are cut there.
+    Texts are tokenised once, these ones together.
+    """
+    unique = list(dict.fromkeys(texts))
+    whole = dict(zip(unique, tokenize(unique), strict=True))
 
-    def read(self, texts: Iterator[str]) -> None:
-        """Tokenise many at once."""
-        new = list(dict.fromkeys(texts))
-        self._read |= zip(new, self._tokens(new), strict=True)
+    @cache
+    def ids(text: str, places: tuple[int, ...]) -> list[int]:
+        found = whole[text] if text in whole else tokenize([text])[0]
+        if not places:
+            return found
+        before, rest = ids(text[: places[-1]], places[:-1]), text[places[-1] :]
+        if found[: len(before)] != before:
+            # SentencePiece puts a blank before a text's first token, and none after a line's end.
+            line, after = tokenize(["\n", f"\n{rest}"])
+            found = before + (after[len(line) :] if after[: len(line)] == line else tokenize([rest])[0])
+        return found
 
-    def ids(self, text: str, places: Sequence[int]) -> list[int]:
-        """Tokens of the whole text, if they begin with those of the text before each place; else they are cut there."""
-        if text not in self._found:
-            if text not in self._read:
-                self.read(iter([text]))
-            ids = self._read[text]
-            if places:
-                before = self.ids(text[: places[-1]], places[:-1])
-                if ids[: len(before)] != before:
-                    ids = before + self._within(text[places[-1] :])
-            self._found[text] = ids
-        return self._found[text]
-
-    def _within(self, text: str) -> list[int]:
-        """Tokens of a text that others come before: SentencePiece puts a blank before the first."""
-        line, after = self._tokens(["\n", f"\n{text}"])
-        return after[len(line) :] if after[: len(line)] == line else self._tokens([text])[0]
+    return ids
 
 
 def _turns(chat: Sequence[dict[str, str]]) -> list[int]:

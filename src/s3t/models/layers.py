@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
@@ -19,18 +18,8 @@ from s3t.recipe import Adapter
 from s3t.wording import did_you_mean
 
 
-@dataclass(frozen=True, kw_only=True)
-class LayerList:
-    """The list of a model's transformer layers."""
-
-    path: str
-    """Full name of the module list, such as bert.encoder.layer."""
-    count: int
-    """Layers, counted from 0 at the input."""
-
-
-def find_layers(model: nn.Module, count: int) -> LayerList:
-    """The one outermost module list of `count` layers."""
+def find_layers(model: nn.Module, count: int) -> str:
+    """Full name of the one outermost module list of `count` layers, such as bert.encoder.layer."""
     found: list[str] = []
     for name, module in model.named_modules():
         inner = any(name.startswith(f"{outer}.") for outer in found)
@@ -41,7 +30,7 @@ def find_layers(model: nn.Module, count: int) -> LayerList:
             f"base_model: {type(model).__name__} has {len(found)} lists of {count} layers "
             f"({', '.join(found) or 'none'}); s3t needs a model with one stack of transformer layers"
         )
-    return LayerList(path=found[0], count=count)
+    return found[0]
 
 
 @contextmanager
@@ -64,12 +53,6 @@ def forwards_replaced(forwards: Mapping[nn.Module, Callable[..., Any]]) -> Itera
     finally:
         for module in forwards:
             vars(module).pop("forward", None)  # the class's own is there again
-
-
-def has_experts(model: nn.Module, layers: LayerList) -> bool:
-    """True if a layer is a mixture of experts."""
-    names = (name for name, _ in model.get_submodule(layers.path).named_modules())
-    return any("experts" in name.split(".") for name in names)
 
 
 def replace_conv1d(model: nn.Module) -> None:
@@ -97,22 +80,22 @@ def block_layers(block: int, *, layers: int, layers_per_slice: int) -> tuple[int
     return tuple(range(first, first + layers_per_slice))
 
 
-def block_modules(model: nn.Module, layers: LayerList, adapter: Adapter, block: int) -> tuple[str, ...]:
-    """Full names of the linear modules that a block adapts, in the model's order."""
-    indices = block_layers(block, layers=layers.count, layers_per_slice=adapter.layers_per_slice)
+def block_modules(model: nn.Module, path: str, adapter: Adapter, block: int) -> tuple[str, ...]:
+    """Full names of the linear modules that a block adapts, in the model's order. `path` is that of the layers."""
+    layers: Any = model.get_submodule(path)
+    indices = block_layers(block, layers=len(layers), layers_per_slice=adapter.layers_per_slice)
     chosen: list[str] = []
     matched: set[str] = set()
     available: dict[str, None] = {}
-    for index in range(layers.count):
-        layer = f"{layers.path}.{index}"
-        for tail, module in model.get_submodule(layer).named_modules():
+    for index, layer in enumerate(layers):
+        for tail, module in layer.named_modules():
             if not isinstance(module, nn.Linear) or type(module).__name__.endswith("Router"):
                 continue  # a router of experts gives its choices beside the product
             available[tail] = None
             targets = [tail] if adapter.target_modules == "all-linear" else _matching(tail, adapter.target_modules)
             matched.update(targets)
             if targets and index in indices:
-                chosen.append(f"{layer}.{tail}")
+                chosen.append(f"{path}.{index}.{tail}")
     if not available:
         raise unfit(f"base_model: the layers of {type(model).__name__} hold no linear modules; s3t cannot adapt them")
     if adapter.target_modules != "all-linear":

@@ -15,7 +15,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -121,17 +120,11 @@ def fitted(lengths: Sequence[int], width: int) -> list[list[int]]:
 def packed_layers(layers: Sequence[nn.Module], packing: Packing, *, boolean: bool, restored: bool) -> Iterator[None]:
     """Within the context the first layer gets the packing's rows, and each layer attends within texts.
 
-    A layer that is given no mask gets a boolean one, or one added to attention scores.
+    A layer that is given no mask gets a boolean one, or one added to attention scores. If `restored`, the last layer's
+    states are the batch's again.
     """
     same = packing.same
     masks: dict[torch.dtype, Tensor] = {torch.bool: same}
-
-    def mask(given: Tensor | None, states: Tensor) -> Tensor:
-        kind = given.dtype if given is not None else torch.bool if boolean else states.dtype
-        if kind not in masks:
-            blind = torch.zeros(same.shape, dtype=kind, device=same.device)
-            masks[kind] = blind.masked_fill_(~same, torch.finfo(kind).min)
-        return masks[kind]
 
     def enter(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         names = _arguments(type(layer).forward)
@@ -139,24 +132,31 @@ def packed_layers(layers: Sequence[nn.Module], packing: Packing, *, boolean: boo
         states = given.pop("hidden_states", None)
         if states is None or "attention_mask" not in given:
             raise TypeError(f"{type(layer).__name__} takes no hidden_states and attention_mask")
-        masked = mask(given.pop("attention_mask"), states)
+        mask = given.pop("attention_mask")
         if any(_holds_tensors(value) for value in given.values()):
             raise ValueError(f"{type(layer).__name__} takes other tensors than hidden_states and attention_mask")
-        if layer is layers[0]:
-            states = laid_out(states, packing)
-        changed = {"hidden_states": states, "attention_mask": masked}
+        kind = mask.dtype if mask is not None else torch.bool if boolean else states.dtype
+        if kind not in masks:
+            blind = torch.zeros(same.shape, dtype=kind, device=same.device)
+            masks[kind] = blind.masked_fill_(~same, torch.finfo(kind).min)
+        states = laid_out(states, packing) if layer is layers[0] else states
+        changed = {"hidden_states": states, "attention_mask": masks[kind]}
         return tuple(changed.get(name, value) for name, value in zip(names, args, strict=False)), kwargs | {
             name: value for name, value in changed.items() if name in kwargs
         }
 
     def leave(_layer: nn.Module, _args: Any, output: Any) -> Any:
-        states = output[0] if isinstance(output, tuple | list) else output
-        states = states.flatten(0, 1).index_select(0, packing.found.flatten()).unflatten(0, packing.found.shape)
+        states = _bare(output).flatten(0, 1).index_select(0, packing.found.flatten()).unflatten(0, packing.found.shape)
         return (states, *output[1:]) if isinstance(output, tuple | list) else states
 
     hooks = [layer.register_forward_pre_hook(enter, with_kwargs=True) for layer in layers]
     with removed(*hooks, *([layers[-1].register_forward_hook(leave)] if restored else [])):
         yield
+
+
+def _bare(output: Any) -> Any:
+    """The states that a layer returns, by themselves or first in a tuple."""
+    return output[0] if isinstance(output, tuple | list) else output
 
 
 @cache
@@ -229,12 +229,15 @@ class Passes:
 
     The first pass from the inputs finds out the form in which layers return their states (bare or in a tuple). It also
     finds the module whose output is the first layer's input; later passes from a border skip that module.
+
+    A pass may start at a `border` with `states`, batch x tokens x width: the input of the layer there, or of the head
+    at the last border. Of its batch, what lies below the border is not looked at. With a `packing`, texts share rows;
+    with `checkpointing`, layers keep their inputs alone for the backward pass.
     """
 
     def __init__(self, base: Base) -> None:
         self._base = base
-        self._model = base.model
-        self._layers: list[nn.Module] = list(base.model.get_submodule(base.layers.path).children())
+        self._layers = list(base.layers)
         self.top = len(self._layers)
         """The border between the last layer and the head."""
         self._embeddings: list[nn.Module] | None = None
@@ -255,16 +258,7 @@ class Passes:
         packing: Packing | None = None,
         checkpointing: bool = False,
     ) -> Tensor:
-        """The model's logits: one row an answer, record after record.
-
-        Args:
-            batch: as the encoder collates it; of it, what lies below the border is not looked at.
-            border: where the pass starts, if there are states.
-            states: batch x tokens x width, the input of the layer at the border (of the head, at the last one); None:
-                the pass starts at the inputs.
-            packing: the texts' places in rows that they share; None: each has its own.
-            checkpointing: keep only layers' inputs for the backward pass.
-        """
+        """The model's logits: one row an answer, record after record."""
         if self._base.over_vocabulary:
             reached = self.reached(batch, border=border, states=states, packing=packing)
             return torch.cat([self.over_vocabulary(some) for some in torch.split(reached, HEAD_TOKENS)])
@@ -275,10 +269,10 @@ class Passes:
         passed = self._layers[begin : self.top - bool(cut)] if checkpointing else []
         together: AbstractContextManager[None] = nullcontext()
         if packing is not None:
-            boolean = getattr(self._model.config, "_attn_implementation", None) == "sdpa"
+            boolean = getattr(self._base.model.config, "_attn_implementation", None) == "sdpa"
             together = packed_layers(self._layers[begin:], packing, boolean=boolean, restored=not cut)
         with checkpointed(passed), self._starting(border, states), together, first_tokens(cut, packing):
-            logits: Tensor = run_model(self._model, batch).logits
+            logits: Tensor = run_model(self._base.model, batch).logits
         return logits[batch[ANSWERED]] if ANSWERED in batch else logits
 
     def answers(self, batch: Batch, *, border: int = 0, states: Tensor | None = None) -> Tensor:
@@ -292,9 +286,7 @@ class Passes:
             return reached.new_zeros(0, 1, dtype=torch.float32)
         following = batch["input_ids"].roll(-1, dims=1)[batch[ANSWERED]]
         parts = zip(torch.split(reached, HEAD_TOKENS), torch.split(following, HEAD_TOKENS), strict=True)
-        each = [
-            self.over_vocabulary(some).float().log_softmax(dim=1).gather(1, right[:, None]) for some, right in parts
-        ]
+        each = [self.over_vocabulary(some).float().log_softmax(1).gather(1, right[:, None]) for some, right in parts]
         return torch.cat(each)
 
     def reached(
@@ -307,8 +299,7 @@ class Passes:
         checkpointing: bool = False,
     ) -> Tensor:
         """The last layer's states of a language model at the tokens that it answers, answers x width."""
-        passed = self._layers[0 if states is None else border :] if checkpointing else []
-        with checkpointed(passed):
+        with checkpointed(self._layers[0 if states is None else border :] if checkpointing else []):
             if packing is None:
                 return self.states(batch, [self.top], border=border, states=states)[self.top][batch[ANSWERED]]
             laid = None if states is None else laid_out(states, packing)
@@ -322,7 +313,7 @@ class Passes:
         # As texts of one token each: whatever the model computes of positions and masks is then small, and the same.
         inputs = torch.zeros(len(reached), 1, dtype=torch.int64, device=reached.device)
         with self._starting(self.top, reached[:, None]):
-            logits: Tensor = run_model(self._model, {"input_ids": inputs}).logits
+            logits: Tensor = run_model(self._base.model, {"input_ids": inputs}).logits
         return logits[:, 0]
 
     def states(
@@ -338,7 +329,7 @@ class Passes:
                 raise _Stop
 
         def catch_top(_layer: nn.Module, _args: Any, output: Any) -> None:
-            found[self.top] = output[0] if isinstance(output, tuple | list) else output
+            found[self.top] = _bare(output)
             raise _Stop  # no border is higher
 
         hooks = [
@@ -349,7 +340,7 @@ class Passes:
         ]
         hooks += self._learning() if states is None else ()
         with removed(*hooks), self._starting(border, states), suppress(_Stop):
-            run_model(self._model, batch)
+            run_model(self._base.model, batch)
         return found
 
     @contextmanager
@@ -362,29 +353,26 @@ class Passes:
         def enter(_layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             return ((states, *args[1:]), kwargs) if args else (args, kwargs | {"hidden_states": states})
 
+        def handing_on(module: Any, result: Any) -> Callable[..., Any]:
+            """A forward that hands on states, once: a module that is used again above the layers then computes."""
+
+            def forward(*_args: Any, **_kwargs: Any) -> Any:
+                del module.forward
+                return result
+
+            return forward
+
         in_tuple = (states, *[None] * (self._in_tuple - 1)) if self._in_tuple else states
-        aside = {layer: self._hand_on(in_tuple, layer) for layer in self._layers[:border]}
-        aside |= {module: self._hand_on(states, module) for module in self._embeddings or ()}
+        aside = {layer: handing_on(layer, in_tuple) for layer in self._layers[:border]}
+        aside |= {module: handing_on(module, states) for module in self._embeddings or ()}
         entered = self._layers[border : border + 1]  # none at the last border: what the last layer hands on goes there
         hooks = [layer.register_forward_pre_hook(enter, with_kwargs=True, prepend=True) for layer in entered]
         with removed(*hooks), forwards_replaced(aside):
             yield
 
-    def _hand_on(self, result: Any, module: Any) -> Callable[..., Any]:
-        """A module's forward that hands on states, once: one that is used again above the layers then computes."""
-
-        def forward(*_args: Any, **_kwargs: Any) -> Any:
-            del module.forward
-            return result
-
-        return forward
-
     def _learning(self) -> Iterator[RemovableHandle]:
         """Hooks that find out what is not known yet."""
         outputs: list[tuple[nn.Module, Any]] = []
-
-        def note(module: nn.Module, _args: Any, output: Any) -> None:
-            outputs.append((module, output))
 
         def first(_layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             entered = _entered(args, kwargs)
@@ -395,9 +383,9 @@ class Passes:
             self._in_tuple = len(output) if isinstance(output, tuple | list) else 0
 
         if self._embeddings is None:
-            for name, module in self._model.named_modules():
-                if not f"{name}.".startswith(f"{self._base.layers.path}."):
-                    yield module.register_forward_hook(note)
+            for name, module in self._base.model.named_modules():
+                if not f"{name}.".startswith(f"{self._base.path}."):
+                    yield module.register_forward_hook(lambda module, _, output: outputs.append((module, output)))
             yield self._layers[0].register_forward_pre_hook(first, with_kwargs=True, prepend=True)
         if self._in_tuple is None:
             yield self._layers[0].register_forward_hook(returned)
@@ -412,16 +400,12 @@ class _Stop(Exception):  # noqa: N818
     """The pass has gone far enough."""
 
 
-def token_counts(batch: Batch, states: Tensor) -> list[int]:
-    """Tokens of each record of a batch, without padding."""
+def pack_states(batch: Batch, states: Tensor) -> tuple[Tensor, list[int]]:
+    """The states of a batch without those of padding, record after record, tokens x width; tokens of each record."""
     mask = batch.get("attention_mask")
-    return [states.shape[1]] * len(states) if mask is None else mask.sum(dim=1).tolist()
-
-
-def pack_states(batch: Batch, states: Tensor) -> Tensor:
-    """The states of a batch without those of padding, record after record: tokens x width."""
-    mask = batch.get("attention_mask")
-    return states.flatten(0, 1) if mask is None else states[mask.bool()]
+    if mask is None:
+        return states.flatten(0, 1), [states.shape[1]] * len(states)
+    return states[mask.bool()], mask.sum(dim=1).tolist()
 
 
 def padded_states(batch: Batch, packed: Sequence[Tensor]) -> Tensor:
@@ -436,8 +420,7 @@ def padded_states(batch: Batch, packed: Sequence[Tensor]) -> Tensor:
     return states
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sharing:
+class Sharing(NamedTuple):
     """Computations that members of one base model can share, found by trial: architectures do not declare it."""
 
     rows: bool
@@ -449,16 +432,6 @@ class Sharing:
     lacks it."""
     head: bool
     """One pass through it. Its parameters are those of linear modules above the layers that get rows first."""
-
-
-def find_sharing(base: Base, one: Batch) -> Sharing:
-    """Find what members of a model can share; it depends on the architecture and the checkpoint alone.
-
-    The model has no blocks on; the batch is of one record, whose content does not matter.
-    """
-    # Twice, for the number of rows may also be that of something else.
-    first, second = (_tried(base, tiled(one, count), count) for count in (2, 3))
-    return Sharing(rows=first.rows and second.rows, trunk=first.trunk and second.trunk, head=first.head and second.head)
 
 
 def head_owners(base: Base) -> tuple[str, ...]:
@@ -473,31 +446,36 @@ def tiled(batch: Batch, times: int) -> dict[str, Tensor]:
     return {name: tensor.repeat(times, *[1] * (tensor.dim() - 1)) for name, tensor in batch.items()}
 
 
+def find_sharing(base: Base, one: Batch) -> Sharing:
+    """Find what members of a model can share; it depends on the architecture and the checkpoint alone.
+
+    The model has no blocks on; the batch is of one record, whose content does not matter.
+    """
+    # Twice, for the number of rows may also be that of something else.
+    return Sharing(*map(all, zip(*(_tried(base, tiled(one, count), count) for count in (2, 3)), strict=True)))
+
+
 def _tried(base: Base, batch: Batch, count: int) -> Sharing:
-    layers = list(base.model.get_submodule(base.layers.path).children())
     owners = {name: base.model.get_submodule(name) for name in head_owners(base)}
-    linears = [module for layer in layers for module in layer.modules() if isinstance(module, nn.Linear)]
-    rows_first: list[bool] = []
+    rows: list[bool] = []
+    """Whether linear modules of the layers got rows first."""
     head: list[tuple[str, bool]] = []
     """Owners that ran, in their order, and whether they got rows first."""
-    head_before_end: list[bool] = []
+    below: list[bool] = []
 
     def is_first(args: tuple[Any, ...], least: int) -> bool:
         return bool(args) and args[0].dim() >= least and args[0].shape[0] == count
 
-    hooks = [
-        *(each.register_forward_pre_hook(lambda _, args: rows_first.append(is_first(args, 3))) for each in linears),
-        *(
-            owner.register_forward_pre_hook(lambda _, args, name=name: head.append((name, is_first(args, 2))))
-            for name, owner in owners.items()
-        ),
-        layers[-1].register_forward_hook(lambda *_: head_before_end.append(bool(head))),
-    ]
+    def note(name: str, _module: nn.Module, args: tuple[Any, ...]) -> None:
+        head.append((name, is_first(args, 2)))
+
+    linears = [module for layer in base.layers for module in layer.modules() if isinstance(module, nn.Linear)]
+    hooks = [module.register_forward_pre_hook(lambda _, args: rows.append(is_first(args, 3))) for module in linears]
+    hooks += [owner.register_forward_pre_hook(partial(note, name)) for name, owner in owners.items()]
+    hooks.append(base.layers[-1].register_forward_hook(lambda *_: below.append(bool(head))))
     with removed(*hooks), torch.no_grad():
         run_model(base.model, batch)
     own = {f"{name}.{part}" for name, owner in owners.items() for part, _ in owner.named_parameters(recurse=False)}
-    linear = all(type(owner) is nn.Linear for owner in owners.values())
-    once = sorted(name for name, _ in head) == sorted(owners)
-    trunk = not any(head_before_end)
-    together = trunk and linear and once and all(first for _, first in head) and own == set(base.head)
-    return Sharing(rows=all(rows_first), trunk=trunk, head=together)
+    linear = own == set(base.head) and all(type(owner) is nn.Linear for owner in owners.values())
+    once = sorted(name for name, _ in head) == sorted(owners) and all(first for _, first in head)
+    return Sharing(rows=all(rows), trunk=not any(below), head=linear and once and not any(below))

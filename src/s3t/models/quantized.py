@@ -25,7 +25,6 @@ import torch
 from torch import Tensor, nn
 
 from s3t.extras import how_to_install
-from s3t.models.layers import LayerList
 
 Quantization: TypeAlias = Literal["8bit", "4bit"]
 
@@ -41,87 +40,68 @@ def missing_package() -> str | None:
     return f"needs the package bitsandbytes; install it with: {how_to_install('quantized')}; or set it to none"
 
 
-def quantize_layers(model: nn.Module, layers: LayerList, kind: Quantization, *, dtype: torch.dtype) -> None:
+def quantize_layers(layers: nn.Module, kind: Quantization, *, dtype: torch.dtype) -> None:
     """Replace every linear module of the transformer layers by a quantised one. Output layer and head stay."""
-    made = {"8bit": Linear8Bit, "4bit": Linear4Bit}[kind]
-    stack = model.get_submodule(layers.path)
-    for name, module in list(stack.named_modules()):
+    for name, module in list(layers.named_modules()):
         if type(module) is nn.Linear:  # a class of its own may read the weight itself
-            stack.set_submodule(name, made(module, dtype=dtype))
+            layers.set_submodule(name, QuantizedLinear(module, kind, dtype=dtype))
 
 
 class QuantizedLinear(nn.Linear):
-    """A linear module that never changes. Abstract: a class for each format."""
+    """A linear module that never changes.
 
-    def __init__(self, linear: nn.Linear, packed: Tensor, *, dtype: torch.dtype) -> None:
+    8bit: integers, with a scale for each of the O rows. 4bit: NF4 in blocks of 64 weights, whose scales have 8 bits, in
+    blocks of 256.
+    """
+
+    def __init__(self, linear: nn.Linear, kind: Quantization, *, dtype: torch.dtype) -> None:
         super().__init__(linear.in_features, linear.out_features, bias=linear.bias is not None, device="meta")
+        weight = linear.weight.detach()
+        scales: dict[str, Tensor] = {}
+        if kind == "8bit":
+            packed, scales["scale"], _ = functional().int8_vectorwise_quant(weight.to(torch.float16))
+        else:
+            packed, state = functional().quantize_4bit(
+                weight.contiguous(), blocksize=_BLOCK, compress_statistics=True, quant_type="nf4"
+            )
+            scales |= {"absmax": state.absmax, "offset": state.offset, "code": state.code}
+            scales |= {"nested_absmax": state.state2.absmax, "nested_code": state.state2.code}
+        for name, scale in scales.items():
+            self.register_buffer(name, scale)
         self.weight = nn.Parameter(packed, requires_grad=False)
         if linear.bias is not None:
             self.bias = nn.Parameter(linear.bias.detach(), requires_grad=False)
+        self.kind = kind
         self.compute_dtype = dtype
         self.eval()
 
     def unpacked(self) -> Tensor:
         """The weight, O x I, in the type of products."""
-        raise NotImplementedError
-
-    def forward(self, input: Tensor) -> Tensor:
-        """The product, in the type of products."""
-        product: Tensor = _Product.apply(input.to(self.compute_dtype), self)  # type: ignore[no-untyped-call]
-        return product
-
-
-class Linear4Bit(QuantizedLinear):
-    """NF4 in blocks of 64 weights. Their scales have 8 bits, in blocks of 256."""
-
-    absmax: Tensor
-    offset: Tensor
-    code: Tensor
-    nested_absmax: Tensor
-    nested_code: Tensor
-
-    def __init__(self, linear: nn.Linear, *, dtype: torch.dtype) -> None:
-        weight = linear.weight.detach().contiguous()
-        packed, state = functional().quantize_4bit(weight, blocksize=_BLOCK, compress_statistics=True, quant_type="nf4")
-        super().__init__(linear, packed, dtype=dtype)
-        self.register_buffer("absmax", state.absmax)
-        self.register_buffer("offset", state.offset)
-        self.register_buffer("code", state.code)
-        self.register_buffer("nested_absmax", state.state2.absmax)
-        self.register_buffer("nested_code", state.state2.code)
-
-    def unpacked(self) -> Tensor:
+        own: Any = self
+        if self.kind == "8bit":
+            return self.weight.to(self.compute_dtype).mul_(own.scale[:, None] / 127)
         package = functional()
         nested = package.QuantState(
-            absmax=self.nested_absmax, code=self.nested_code, blocksize=_NESTED_BLOCK, dtype=torch.float32
+            absmax=own.nested_absmax, code=own.nested_code, blocksize=_NESTED_BLOCK, dtype=torch.float32
         )
         # One row: where a block of weights lies in two rows, bitsandbytes 0.50 on a CPU takes a wrong scale.
         state = package.QuantState(
-            absmax=self.absmax,
+            absmax=own.absmax,
             shape=torch.Size((self.in_features * self.out_features,)),
-            code=self.code,
+            code=own.code,
             blocksize=_BLOCK,
             quant_type="nf4",
             dtype=self.compute_dtype,
-            offset=self.offset,
+            offset=own.offset,
             state2=nested,
         )
         weight: Tensor = package.dequantize_4bit(self.weight, state)
         return weight.view(self.out_features, self.in_features)
 
-
-class Linear8Bit(QuantizedLinear):
-    """Integers of 8 bits, with a scale for each of the O rows."""
-
-    scale: Tensor
-
-    def __init__(self, linear: nn.Linear, *, dtype: torch.dtype) -> None:
-        packed, scale, _ = functional().int8_vectorwise_quant(linear.weight.detach().to(torch.float16))
-        super().__init__(linear, packed, dtype=dtype)
-        self.register_buffer("scale", scale)
-
-    def unpacked(self) -> Tensor:
-        return self.weight.to(self.compute_dtype).mul_(self.scale[:, None] / 127)
+    def forward(self, input: Tensor) -> Tensor:
+        """The product, in the type of products."""
+        product: Tensor = _Product.apply(input.to(self.compute_dtype), self)  # type: ignore[no-untyped-call]
+        return product
 
 
 class _Product(torch.autograd.Function):

@@ -19,7 +19,7 @@ from s3t.core import Place
 from s3t.errors import StorageError
 from s3t.events import Progress, WorkStep
 from s3t.models.encoders import Encoded, Encoder
-from s3t.models.passes import Batch, Passes, pack_states, padded_states, token_counts
+from s3t.models.passes import Batch, Passes, pack_states, padded_states
 from s3t.store.disk import storage_errors
 
 
@@ -274,8 +274,9 @@ def fill_cache(
         batch = {name: tensor.to(device) for name, tensor in encoder.collate(contents.of(numbers)).items()}
         with torch.no_grad():
             by_border = passes.states(batch, borders)
-        packed = {border: pack_states(batch, states) for border, states in by_border.items()}
-        tokens = token_counts(batch, next(iter(by_border.values())))
+        packed = {}
+        for border, padded in by_border.items():
+            packed[border], tokens = pack_states(batch, padded)
         if rooms is None:
             total = sum(contents.lengths) if contents.lengths else tokens[0] * len(contents.records)
             rooms = {}
