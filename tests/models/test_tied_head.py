@@ -49,9 +49,7 @@ def stage_of(model, encoder, recipe, *, block, frozen):
     training = recipe.training.model_copy(update={"threads": 1, "shortcuts": []})
     seed = partial(stage_seed, 0, Stage(0, tuple(range(block))))
     examples = Examples([part], encoder)
-    return train_stage(
-        model, block, frozen=frozen, examples=examples, target=FIRST, training=training, seed=seed
-    ).tensors
+    return train_stage(model, block, frozen=frozen, examples=examples, target=FIRST, training=training, seed=seed)[0]
 
 
 def test_the_embeddings_belong_to_the_base_model_and_to_no_head(tied):

@@ -156,7 +156,7 @@ def gradients(model, kind, precision, *, fast, depth):
         examples = Examples([part], encoder)
         above[block] = train_stage(
             assembled, block, frozen=dict(above), examples=examples, target=target, training=training, seed=seed
-        ).tensors
+        )[0]
     border = assembled.border(depth)
     if fast:
         cache = TrunkCache(memory=1 << 20, disk=0, folder=Path("/nonexistent"))

@@ -16,12 +16,12 @@ import torch
 import transformers
 from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor, nn
-from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_MASKED_LM_MAPPING, AutoConfig
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_MASKED_LM_MAPPING
 
 from s3t.errors import RecipeError
 from s3t.models.layers import block_modules, find_layers, replace_conv1d
 from s3t.models.quantized import missing_package, quantize_layers
-from s3t.models.source import LOCAL, unfit
+from s3t.models.source import LOCAL, load_config, unfit
 from s3t.recipe import Recipe
 from s3t.wording import counted
 
@@ -171,7 +171,7 @@ class Base:
 
 def check_model(folder: Path, recipe: Recipe) -> None:
     """Check blocks, target modules and text length against the model's configuration alone."""
-    config = _config(folder, labels=2)
+    config = load_config(folder)
     _check_stack(config, recipe)
     problems: list[str] = []
     if recipe.training.quantization != "none" and (missing := missing_package()) is not None:
@@ -228,7 +228,8 @@ def check_model(folder: Path, recipe: Recipe) -> None:
 
 def load_base(folder: Path, recipe: Recipe, *, labels: int) -> Base:
     """Load the model with a head of `labels` outputs."""
-    config, attention = _config(folder, labels=labels), recipe.training.attention
+    config, attention = load_config(folder), recipe.training.attention
+    config.num_labels = labels
     with ALONE, quiet(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)  # what the checkpoint lacks is drawn; the head is drawn again at each first stage
         model, info = getattr(transformers, recipe.task.model).from_pretrained(
@@ -314,7 +315,7 @@ _SAVED_MASKS = (".attn.bias", ".attention.bias")
 def pooling_of(folder: Path, recipe: Recipe) -> Pooling:
     """The pooling of the recipe; with `auto`, that for which the base model in the folder was made."""
     if recipe.text.pooling == "auto":
-        return made_for(folder, _config(folder, labels=2))
+        return made_for(folder, load_config(folder))
     return recipe.text.pooling
 
 
@@ -358,16 +359,6 @@ def _positions(model: Any) -> int | None:
             # RoBERTa's positions start after that of padding.
             limits.append(module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1))
     return min(limits, default=None)
-
-
-def _config(folder: Path, *, labels: int) -> Any:
-    try:
-        config = AutoConfig.from_pretrained(folder, **LOCAL)
-    except (OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise unfit(f"base_model: {folder}/config.json cannot be used: {reason}") from error
-    config.num_labels = labels
-    return config
 
 
 def _check_stack(config: Any, recipe: Recipe) -> None:

@@ -25,9 +25,9 @@ from PIL import Image as PilImage
 from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
-from transformers import AutoConfig, AutoImageProcessor, AutoTokenizer, ViTImageProcessorPil
+from transformers import AutoImageProcessor, AutoTokenizer, ViTImageProcessorPil
 
-from s3t.models.source import LOCAL, unfit
+from s3t.models.source import LOCAL, load_config, unfit
 from s3t.recipe import Image, Recipe, Text
 from s3t.records.images import decoded
 from s3t.tasks.targets import WORDS
@@ -209,7 +209,7 @@ def load_tokenizer(folder: Path, **options: Any) -> Any:
         )
     words = None
     if (folder / "config.json").is_file():  # else a tokenizer by itself
-        words = getattr(AutoConfig.from_pretrained(folder, **LOCAL).get_text_config(), "vocab_size", None)
+        words = getattr(load_config(folder).get_text_config(), "vocab_size", None)
     beyond = [] if words is None else [word for word, number in tokenizer.get_vocab().items() if number >= words]
     if beyond:
         raise unfit(
@@ -310,7 +310,7 @@ class ImageEncoder(Encoder):
     """Decodes images and gives them the size and range that the model takes."""
 
     def __init__(self, folder: Path, image: Image) -> None:
-        config = AutoConfig.from_pretrained(folder, **LOCAL)
+        config = load_config(folder)
         channels = getattr(config, "num_channels", 3)
         self._mode = "L" if channels == 1 else "RGB"
         self.processor: Any

@@ -85,17 +85,15 @@ class LanguageEncoder(Encoder):
 
     def encode(self, rows: pa.Table) -> list[Encoded]:
         """Token ids, cut to the recipe's length, without padding; and at which tokens the model answers."""
-        records: list[Encoded] = []
-        for ids, learned in self._tokens(rows):
-            kept = ids[: self._max_length] or [self.pad_token_id]
-            records.append(
-                {
-                    "input_ids": torch.tensor(kept),
-                    "attention_mask": torch.ones(len(kept), dtype=torch.int64),
-                    ANSWERED: torch.tensor([*learned[1 : len(kept)], False]),
-                }
-            )
-        return records
+        return [self._encoded(*pair) for pair in self._tokens(rows)]
+
+    def _encoded(self, ids: list[int], learned: list[bool]) -> Encoded:
+        kept = ids[: self._max_length] or [self.pad_token_id]
+        return {
+            "input_ids": torch.tensor(kept),
+            "attention_mask": torch.ones(len(kept), dtype=torch.int64),
+            ANSWERED: torch.tensor([*learned[1 : len(kept)], False]),
+        }
 
     def answers(self, rows: pa.Table) -> list[int]:
         return [sum(learned[1 : self._max_length]) for _, learned in self._tokens(rows)]

@@ -59,14 +59,22 @@ def model_folder(base_model: str, *, revision: str | None = None) -> Path:
     return folder
 
 
-def layer_count(folder: Path) -> int:
-    """Transformer layers of a base model, by its configuration."""
+def load_config(folder: Path) -> Any:
+    """A base model's configuration, as transformers reads it."""
     from transformers import AutoConfig
 
     try:
-        return int(AutoConfig.from_pretrained(folder, **LOCAL).num_hidden_layers)
+        return AutoConfig.from_pretrained(folder, **LOCAL)
     except (OSError, ValueError, AttributeError, TypeError) as error:
-        raise unfit(f"base_model: {folder}/config.json does not give its number of layers") from error
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise unfit(f"base_model: {folder}/config.json cannot be used: {reason}") from error
+
+
+def layer_count(folder: Path) -> int:
+    count = getattr(load_config(folder), "num_hidden_layers", None)
+    if not isinstance(count, int):
+        raise unfit(f"base_model: {folder}/config.json does not give its number of layers")
+    return count
 
 
 def _damage(weights: Path) -> str | None:
@@ -153,20 +161,16 @@ def _package_folder(base_model: str) -> Path:
 
 def _hub_folder(name: str, revision: str | None) -> Path:
     import huggingface_hub  # here: its import is slow, and local models do not need it
-    from huggingface_hub.errors import HFValidationError
 
     try:
         return Path(huggingface_hub.snapshot_download(name, revision=revision, allow_patterns=list(FILE_PATTERNS)))
-    except (OSError, HFValidationError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    except Exception as error:
+        # The hub's client raises its HTTP library's own errors when it is offline and nothing is cached.
+        clients = ("httpx", "httpcore", "httpx2", "huggingface_hub", "requests")
+        if not isinstance(error, OSError | ValueError) and type(error).__module__.partition(".")[0] not in clients:
+            raise
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise unfit(
             f"base_model: {name!r} is not a local folder, and the hub gave no such model ({reason}); correct the "
             "name, or check the connection"
         ) from error
-    except Exception as error:
-        # The hub's client raises its HTTP library's own errors when it is offline and nothing is cached.
-        if type(error).__module__.partition(".")[0] in ("httpx", "httpcore", "httpx2", "huggingface_hub", "requests"):
-            raise unfit(
-                f"base_model: {name!r} is not a local folder, and the hub cannot be reached: {error}"
-            ) from error
-        raise

@@ -143,7 +143,7 @@ class Workshop:
         }
         start = models.pop(block, None)
         with self._turn:  # one stage's states at a time
-            trained = train_stage(
+            tensors, steps = train_stage(
                 self.model,
                 block,
                 frozen=models,
@@ -154,9 +154,9 @@ class Workshop:
                 seed=partial(stage_seed, self._recipe.training.seed, stage),
                 progress=progress,
             )
-        tried = [*models.items(), (block, trained.tensors)]
+        tried = [*models.items(), (block, tensors)]
         score = self._score(self._public.rows, tried) if self._public else None
-        return self._stored(stage, key, digests, trained.tensors, steps=trained.steps, above=above, validation=score)
+        return self._stored(stage, key, digests, tensors, steps=steps, above=above, validation=score)
 
     def _score(self, rows: pa.Table, blocks: Iterable[tuple[int, StageTensors]]) -> float:
         """The target's score of a model on labelled records. It is in the manifest, so no setting of prediction may

@@ -69,13 +69,6 @@ def learn(passes: Passes, target: Target, ready: Ready, *, border: int, total: i
     return summed
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrainingResult:
-    tensors: StageTensors
-    steps: int
-    """Optimiser steps; zero where the prefix holds no record."""
-
-
 def train_stage(
     model: Model,
     block: int,
@@ -87,8 +80,10 @@ def train_stage(
     training: TrainingSettings,
     seed: Callable[[str], int],
     progress: Progress = silent,
-) -> TrainingResult:
-    """Train a block, 1 for the top one, and the head. The base model is restored at the end.
+) -> tuple[StageTensors, int]:
+    """Train a block, 1 for the top one, and the head; both, and the number of steps, 0 where there is no record.
+
+    The base model is restored at the end.
 
     Args:
         frozen: trained blocks above, in the order of their training.
@@ -116,8 +111,7 @@ def train_stage(
                     f"Lower training.learning_rate ({training.learning_rate}) in a new run"
                 )
             mount.check_isolation()
-            tensors = mount.own_tensors()
-    return TrainingResult(tensors=tensors, steps=steps)
+            return mount.own_tensors(), steps
 
 
 def _groups(
