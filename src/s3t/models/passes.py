@@ -236,7 +236,7 @@ class Passes:
     """
 
     def __init__(self, base: Base) -> None:
-        self._base = base
+        self.base = base
         self._layers = list(base.layers)
         self.top = len(self._layers)
         """The border between the last layer and the head."""
@@ -244,10 +244,6 @@ class Passes:
         """The module whose output is the first layer's input, if there is one; None: not looked for yet."""
         self._in_tuple: int | None = None
         """Length of the tuple that a layer returns, its states first; 0 if it returns a bare tensor; None: unknown."""
-
-    @property
-    def device(self) -> torch.device:
-        return self._base.device
 
     def logits(
         self,
@@ -259,27 +255,27 @@ class Passes:
         checkpointing: bool = False,
     ) -> Tensor:
         """The model's logits: one row an answer, record after record."""
-        if self._base.over_vocabulary:
+        if self.base.over_vocabulary:
             reached = self.reached(batch, border=border, states=states, packing=packing)
             return torch.cat([self.over_vocabulary(some) for some in torch.split(reached, HEAD_TOKENS)])
         begin = 0 if states is None else border
-        all_tokens = not self._base.first_token or begin == self.top
+        all_tokens = not self.base.first_token or begin == self.top
         cut = () if all_tokens else cut_modules(self._layers[-1], packed=packing is not None)
         # A layer is computed again in the backward pass, when nothing is cut any more: the last one is not, then.
         passed = self._layers[begin : self.top - bool(cut)] if checkpointing else []
         together: AbstractContextManager[None] = nullcontext()
         if packing is not None:
-            boolean = getattr(self._base.model.config, "_attn_implementation", None) == "sdpa"
+            boolean = getattr(self.base.model.config, "_attn_implementation", None) == "sdpa"
             together = packed_layers(self._layers[begin:], packing, boolean=boolean, restored=not cut)
         with checkpointed(passed), self._starting(border, states), together, first_tokens(cut, packing):
-            logits: Tensor = run_model(self._base.model, batch).logits
+            logits: Tensor = run_model(self.base.model, batch).logits
         return logits[batch[ANSWERED]] if ANSWERED in batch else logits
 
     def answers(self, batch: Batch, *, border: int = 0, states: Tensor | None = None) -> Tensor:
         """One row an answer: its logits; of a language model, the log-probability of the token that follows, in
         float32.
         """
-        if not self._base.over_vocabulary:
+        if not self.base.over_vocabulary:
             return self.logits(batch, border=border, states=states)
         reached = self.reached(batch, border=border, states=states)
         if not len(reached):
@@ -313,7 +309,7 @@ class Passes:
         # As texts of one token each: whatever the model computes of positions and masks is then small, and the same.
         inputs = torch.zeros(len(reached), 1, dtype=torch.int64, device=reached.device)
         with self._starting(self.top, reached[:, None]):
-            logits: Tensor = run_model(self._base.model, {"input_ids": inputs}).logits
+            logits: Tensor = run_model(self.base.model, {"input_ids": inputs}).logits
         return logits[:, 0]
 
     def states(
@@ -340,7 +336,7 @@ class Passes:
         ]
         hooks += self._learning() if states is None else ()
         with removed(*hooks), self._starting(border, states), suppress(_Stop):
-            run_model(self._base.model, batch)
+            run_model(self.base.model, batch)
         return found
 
     @contextmanager
@@ -383,8 +379,8 @@ class Passes:
             self._in_tuple = len(output) if isinstance(output, tuple | list) else 0
 
         if self._embeddings is None:
-            for name, module in self._base.model.named_modules():
-                if not f"{name}.".startswith(f"{self._base.path}."):
+            for name, module in self.base.model.named_modules():
+                if not f"{name}.".startswith(f"{self.base.path}."):
                     yield module.register_forward_hook(lambda module, _, output: outputs.append((module, output)))
             yield self._layers[0].register_forward_pre_hook(first, with_kwargs=True, prepend=True)
         if self._in_tuple is None:

@@ -242,7 +242,7 @@ class Ensemble:
         """Logits of every member on every input, M x N x C. N counts words in token tasks. NaN stands where a model
         does not see the word. `progress` hears of each pass its number of answers; the sum is M x N.
         """
-        device = self.model.passes.device
+        device = self.model.base.device
         logits: Scores = np.full((len(members), self._windows.answers(inputs), self.model.base.answers), np.nan)
         with exact_numerics(device, self._training), self.model.mounted({}), torch.inference_mode():
             order, chains = _deepest_first(members)
@@ -263,7 +263,7 @@ class Ensemble:
             problem = "members that are whole models write alone; pass `prefixes` with one of a shard"
             raise InputError("generate", problem)
         with (
-            exact_numerics(self.model.passes.device, self._training),
+            exact_numerics(self.model.base.device, self._training),
             self.model.mounted({}),
             torch.inference_mode(),
         ):

@@ -432,16 +432,16 @@ def _likelihoods(
     answered = [torch.tensor([False] * (len(one.before) - 1) + [True] * len(one.tokens)) for one in continuations]
     masks = [torch.ones_like(one) for one in ids]
     batch = {
-        name: pad_sequence(values, batch_first=True, padding_value=value).to(passes.device)
+        name: pad_sequence(values, batch_first=True, padding_value=value).to(passes.base.device)
         for name, values, value in (("input_ids", ids, pad), ("attention_mask", masks, 0), (ANSWERED, answered, False))
     }
-    weights = torch.tensor(weights_M, device=passes.device, dtype=torch.float32)
+    weights = torch.tensor(weights_M, device=passes.base.device, dtype=torch.float32)
     members, right_U = len(weights), torch.tensor([token for one in continuations for token in one.tokens])
-    right_U = right_U.to(passes.device)
+    right_U = right_U.to(passes.base.device)
     reached_MUD = passes.reached(tiled(batch, members)).view(members, len(right_U), -1)
     found: list[Tensor] = []
     likeliest: list[Tensor] = []
-    for part in torch.split(torch.arange(len(right_U), device=passes.device), max(1, HEAD_TOKENS // members)):
+    for part in torch.split(torch.arange(len(right_U), device=passes.base.device), max(1, HEAD_TOKENS // members)):
         logits_MUV = passes.over_vocabulary(reached_MUD[:, part].flatten(0, 1)).float().view(members, len(part), -1)
         probabilities_UV = torch.einsum("m,muv->uv", weights, logits_MUV.softmax(dim=2))
         found.append(probabilities_UV.gather(1, right_U[part][:, None])[:, 0].double().log())

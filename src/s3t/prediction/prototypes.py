@@ -59,9 +59,10 @@ def slice_prototypes(
     lengths = contents.lengths or [0] * len(contents.records)
     order = sorted(range(len(contents.records)), key=lengths.__getitem__)
     batches = [torch.zeros(0, 0, dtype=torch.float64)]
-    with exact_numerics(passes.device, training), model.mounted({}):
+    device = model.base.device
+    with exact_numerics(device, training), model.mounted({}):
         for numbers in cut(order, training.batch_size):
-            batch = {name: tensor.to(passes.device) for name, tensor in encoder.collate(contents.of(numbers)).items()}
+            batch = {name: tensor.to(device) for name, tensor in encoder.collate(contents.of(numbers)).items()}
             batches.append(features(passes, batch).double().cpu())
             progress(WorkStep(count=len(numbers)))
         targets = torch.cat([torch.zeros(0, dtype=torch.int64), *(contents.targets[number] for number in order)])
@@ -82,7 +83,7 @@ def prototype_logits(
     """The logits of classifiers, N x C each, from the prototypes of their slices: cosines over TEMPERATURE. A class
     without a record is as far as can be.
     """
-    device = model.passes.device
+    device = model.base.device
     means = [_means(slices) for slices in classifiers]
     logits: Scores = np.zeros((len(means), inputs.num_rows, len(means[0][1]) if means else 1))
     with exact_numerics(device, training), model.mounted({}), torch.inference_mode():

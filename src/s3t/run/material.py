@@ -119,7 +119,7 @@ class Material:
         # In the same go at the borders of the deeper blocks, which other stages will start at.
         deeper = (self._model.border(other) for other in range(block + 1, self._recipe.blocks + 1))
         wanted = [border, *(lower for lower in deeper if self._trunk.find(part.place, lower, part.digest) is None)]
-        with exact_numerics(self._model.passes.device, self._recipe.training):
+        with exact_numerics(self._model.base.device, self._recipe.training):
             return fill_cache(
                 self._trunk,
                 self._model.passes,

@@ -98,7 +98,7 @@ class Workshop:
 
     @property
     def device(self) -> torch.device:
-        return self.model.passes.device
+        return self.model.base.device
 
     @contextmanager
     def alone(self) -> Iterator[tuple[Model, Encoder]]:

@@ -267,7 +267,7 @@ def fill_cache(
     """
     order = sorted(range(len(contents.records)), key=contents.lengths.__getitem__) if contents.lengths else None
     batches = cut(order or list(range(len(contents.records))), batch_size)
-    device = passes.device
+    device = passes.base.device
     rooms: dict[int, tuple[Tensor, bool]] | None = None
     starts, lengths, row = [0] * len(contents.records), [0] * len(contents.records), 0
     for numbers in batches:

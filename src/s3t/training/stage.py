@@ -90,7 +90,7 @@ def train_stage(
         start: initial block and head, from an earlier stage. Without it the block is drawn; the head is that of the
             last frozen block's stage, or drawn.
     """
-    device = model.passes.device
+    device = model.base.device
     devices = [device] if device.type == "cuda" else []
     with exact_numerics(device, training), torch.random.fork_rng(devices=devices):
         if not frozen and start is None:
@@ -136,7 +136,7 @@ def _fit(
     seed: Callable[[str], int],
     progress: Progress,
 ) -> int:
-    count = len(examples)
+    count, device = len(examples), passes.base.device
     total = training.epochs * math.ceil(count / training.batch_size)
     optimizer = torch.optim.AdamW(groups, fused=True)
     name = "constant_with_warmup" if training.schedule == "constant" else training.schedule
@@ -148,12 +148,12 @@ def _fit(
     for epoch in range(training.epochs):
         order = epoch_batches(count, batch_size=training.batch_size, seed=seed(f"batches {epoch}"))
         augment = seed(f"augment {epoch}")
-        summed = torch.zeros((), device=passes.device)  # read once an epoch: at every step a GPU would be waited for
+        summed = torch.zeros(
+            (), device=passes.base.device
+        )  # read once an epoch: at every step a GPU would be waited for
         answers = 0
         passed = [cut(numbers, training.micro_batch or len(numbers)) for numbers in order]
-        ready = _on_device(
-            examples, [part for parts in passed for part in parts], passes.device, augment, packed=packed
-        )
+        ready = _on_device(examples, [part for parts in passed for part in parts], device, augment, packed=packed)
         for numbers, parts in zip(order, passed, strict=True):
             total = examples.count_answers(numbers)
             for one in itertools.islice(ready, len(parts)):
