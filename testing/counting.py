@@ -17,8 +17,8 @@ import s3t
 from s3t.core import Stage
 from s3t.events import Progress
 from s3t.ledger import Snapshot
+from s3t.ledger.presence import Uses
 from s3t.ledger.rows import Rows
-from s3t.ledger.work import Uses
 from s3t.prediction.answers import choose_members
 from s3t.run.lazy_workshop import LazyWorkshop
 from s3t.store.artifacts import Manifest

@@ -18,7 +18,7 @@ from s3t.core import Inventory
 from s3t.errors import FsyncError, WorkerError
 from s3t.events import Event, StageEnd, WorkStart, WorkStep
 from s3t.ledger import Ledger, Repair
-from s3t.ledger.work import Leaving, Uses
+from s3t.ledger.presence import Leaving, Uses
 from s3t.program import exit_on_sigterm, set_up_process
 from s3t.recipe import repair_due
 from s3t.run import Run

@@ -19,7 +19,7 @@ from s3t.cli import delete
 from s3t.cli.app import app_of
 from s3t.cli.display import remedy
 from s3t.deletion import protocol
-from s3t.ledger.work import Uses
+from s3t.ledger.presence import Uses
 from s3t.results.log import LogEntry
 from s3t.run.lazy_workshop import LazyWorkshop
 from s3t.run.training import Trainer

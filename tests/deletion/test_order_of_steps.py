@@ -177,7 +177,7 @@ def test_what_a_killed_process_accepted_is_made_durable_before_anything_of_it_is
     store_a_stage(run)
     killed_after_acceptance(run, records_of(run)[0])
     with roles(run).ledger.writing() as transaction:
-        transaction.note_accepted()  # it came so far, and no more is to be written for it
+        transaction.settle()  # it came so far, and no more is to be written for it
     then, seen = commits(), []
     with before(Artifacts, "erase", lambda: seen.append(commits())):
         roles(run).eraser.finish(everything=True)  # no sweep before it, which commits as well

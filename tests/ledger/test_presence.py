@@ -13,9 +13,8 @@ from s3t.core import Stage
 from s3t.errors import ClosedError, StorageError
 from s3t.ledger import Ledger
 from s3t.ledger import schema as tables
-from s3t.ledger.presence import Presence
+from s3t.ledger.presence import Leaving, Overtaken, Presence, Uses, Work
 from s3t.ledger.sessions import LEASE_SECONDS, Sessions
-from s3t.ledger.work import Leaving, Overtaken, Uses, Work
 from tests.ledger.test_sessions import behind, claim, claimed, state, unseen_for
 from tests.ledger.world import accept, erase, settle, taking
 

@@ -18,7 +18,7 @@ from transformers import DynamicCache
 
 import s3t
 from s3t.core import Stage
-from s3t.ledger.work import Work
+from s3t.ledger.presence import Work
 from s3t.models import language
 from s3t.models.adapters import StageTensors, deserialize, serialize
 from s3t.models.assembly import assemble

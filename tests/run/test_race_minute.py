@@ -4,7 +4,7 @@ import pytest
 
 import s3t
 from s3t.ledger import Ledger, Snapshot, Transaction
-from s3t.ledger.work import Work
+from s3t.ledger.presence import Work
 from s3t.run.upkeep import Upkeep
 from testing import tiny
 from testing.accepted import accept

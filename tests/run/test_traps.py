@@ -17,7 +17,7 @@ import s3t
 from s3t.core import Stage, stage_seed
 from s3t.errors import IntegrityError, IsolationError
 from s3t.ledger import Transaction
-from s3t.ledger.work import Work
+from s3t.ledger.presence import Work
 from s3t.models import blocks, encoders
 from s3t.models.adapters import StageTensors, deserialize, serialize
 from s3t.models.blocks import Model

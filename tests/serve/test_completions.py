@@ -13,7 +13,7 @@ import pytest
 
 import s3t
 from s3t.errors import StorageError
-from s3t.ledger.work import Work
+from s3t.ledger.presence import Work
 from s3t.prediction.generation import Continuation, Sampling
 from s3t.records.ingest import IngestedInputs
 from s3t.run.pending import PendingTexts

@@ -178,16 +178,13 @@ class Eraser:
             with self.ledger.writing() as transaction:
                 # An acceptance that is not on the disk yet may be lost; what is erased for it does not come back.
                 transaction.touch()
-                transaction.note_accepted()
-                transaction.sessions.end_dead()  # what they have put is to be erased
+                transaction.settle()  # it ends sessions of the dead; what they have put is to be erased
                 snapshot = transaction.snapshot()
                 due = anyway or self.due(snapshot) or (everything and snapshot.pending_since is not None)
                 # The process that accepted a deletion may have been killed before it noted it there.
                 journal = self.witness.missing(transaction)
                 if due:
                     work = self._work(transaction, everything=everything)
-                elif not withdraw:
-                    transaction.settle()
             self.witness.note(*journal)
             if due:
                 self._go_through(work)

@@ -20,23 +20,79 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from enum import Enum
 from typing import Protocol
 
 from s3t.bugs import log_failure
-from s3t.core import Stage
+from s3t.core import Place, Stage
 from s3t.errors import ClosedError, EngineError, FsyncError, IntegrityError, MovedError, S3TError
 from s3t.ledger.ledger import Ledger
 from s3t.ledger.sessions import LEASE_SECONDS, LOG, NO_ANSWERS, note_ended
-from s3t.ledger.state import Session, Snapshot
-from s3t.ledger.work import Leaving, Uses, Work
+from s3t.ledger.state import Session, SliceState, Snapshot
 from s3t.processes import boot_clock
 
 POLL_SECONDS = 0.1
 BEAT_SECONDS = LEASE_SECONDS / 6
 TRUSTED_SECONDS = LEASE_SECONDS / 2
 """Time after a heartbeat for which this session trusts that nobody counts it as dead. Clocks may be as far apart."""
+
+
+class Overtaken(Exception):  # noqa: N818
+    """A deletion has taken what a computation uses; its result may not be used."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Uses:
+    """Stages and slices that a computation uses. It may go on while all of them are alive and unchanged."""
+
+    stages: Mapping[Stage, str] = field(default_factory=dict)
+    """Live stages and the keys of their artifacts."""
+    slices: Mapping[Place, SliceState] = field(default_factory=dict)
+
+    def intact_at(self, later: Snapshot) -> bool:
+        """True if a newer state of the ledger still has all of it, unchanged."""
+        return later.still_has(self.stages) and later.still_as(self.slices)
+
+
+class Leaving(Enum):
+    """When a computation's result may leave this process."""
+
+    NEVER = "never"
+    """It gives none: what is trained is refused by the ledger, if a deletion has overtaken it."""
+    LATER = "later"
+    """Not yet: `may_leave` is asked first."""
+    NOW = "now"
+    """At any moment: deletions of what it uses wait for it."""
+
+
+class Work:
+    def __init__(self, uses: Uses, ledger: Ledger, leaving: Leaving) -> None:
+        self._uses = uses
+        self._ledger = ledger
+        self.leaving = leaving
+        self.overtaken = False
+
+    def may_leave(self) -> bool:
+        """True if the result may leave. From here on deletions of what it uses wait until the computation ends."""
+        # In this order: who notes that it is overtaken looks at `leaving` after that. So one of both sees the other.
+        self.leaving = Leaving.NOW
+        return not self.overtaken
+
+    def look(self, snapshot: Snapshot) -> None:
+        self.overtaken = self.overtaken or not self._uses.intact_at(snapshot)
+
+    def confirm(self) -> None:
+        """Ask the ledger once more: called before a result leaves."""
+        self.look(self._ledger.snapshot())
+        self.check()
+
+    def check(self) -> None:
+        """Stop if a deletion asks for it; called at every batch."""
+        if self.overtaken:
+            raise Overtaken
 
 
 class Watcher(Protocol):

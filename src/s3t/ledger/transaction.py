@@ -168,8 +168,11 @@ class Transaction:
         erasing = ({"token": row.token, **of_place(row.place), "generation": number} for row, number in taken.values())
         self.rows.upsert(schema.erasing_records, erasing)
         lost = sum((Counter(acceptance.losses) for _, acceptance in numbered), Counter[Place]())
-        hit = self.rows.read_in(schema.slices, tuple_(schema.slices.c.shard, schema.slices.c.slice), lost)
-        fewer = ({**row._mapping, "records": row.records - lost[Place(row.shard, row.slice)]} for row in hit)
+        before = self.snapshot().slices
+        fewer = (
+            {**of_place(place), "records": before[place].records - count, "digest": before[place].digest}
+            for place, count in lost.items()
+        )
         self.rows.upsert(schema.slices, fewer)
 
     def _take_out_stages(self, numbered: Sequence[tuple[int, Acceptance]]) -> None:
@@ -256,21 +259,12 @@ class Transaction:
             self.rows.write_note(WALKED, to=max(generation, self.rows.note(WALKED)))
             self.rows.note_change()
 
-    def note_accepted(self) -> None:
-        """Note the time of acceptance of every generation that an earlier transaction has made.
-
-        Its own transaction cannot: a prediction may begin before the commit, without seeing it. After a crash between
-        the two this comes late, and the time is later than the true one.
-        """
-        log = schema.generations  # `erased_at` has an index
-        rows = self.rows.read(log, log.c.generation < self._first_new, erased_at=None, accepted_at=None)
-        time = self.rows.now()
-        self.rows.upsert(log, ({**row._mapping, "accepted_at": max(row.received_at, time)} for row in rows))
-
     def settle(self) -> None:
-        """Note which generations are accepted, effective and erased by now.
+        """Note which generations are accepted, effective and erased by now, and which sessions are dead.
 
-        Times never run backwards, whatever the clock does.
+        Times never run backwards, whatever the clock does. The transaction that makes a generation cannot note its
+        acceptance: a prediction may begin before the commit, without seeing it. After a crash between the two this
+        comes late, and the time is later than the true one.
         """
         living = self.sessions.end_dead()
         answered = min((row.answers for row in living), default=math.inf)

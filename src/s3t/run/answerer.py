@@ -19,7 +19,7 @@ from s3t.core import Stage, by_kind
 from s3t.errors import InputError, NoLiveShardError
 from s3t.events import Event, Progress, silent, telling
 from s3t.ledger import Snapshot
-from s3t.ledger.work import Overtaken, Uses, Work
+from s3t.ledger.presence import Overtaken, Uses, Work
 from s3t.prediction.answers import Answers, Prefixes, choose_members, parts_within
 from s3t.records.ingest import IngestedInputs, Inputs, ingest_inputs, ingest_labelled, ingest_windows
 from s3t.records.reading import Data

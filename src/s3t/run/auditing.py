@@ -26,7 +26,7 @@ from s3t.ledger import SliceState, Snapshot
 from s3t.ledger.damage import Contents, contents_of, structure_problems
 from s3t.ledger.filling import record_rows
 from s3t.ledger.locks import hold
-from s3t.ledger.work import Overtaken, Uses
+from s3t.ledger.presence import Overtaken, Uses
 from s3t.models.source import model_digest, model_folder
 from s3t.results.changes import Audit
 from s3t.run.answerer import watched

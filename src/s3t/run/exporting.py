@@ -39,7 +39,7 @@ from s3t.export.merged import copy_beside, write_merged
 from s3t.export.peft import PeftAdapter, bare_model, peft_adapter, with_plain_scale
 from s3t.export.pooled import head_for_transformers, sentence_files, split_head
 from s3t.ledger import ExportRow, Snapshot
-from s3t.ledger.work import Overtaken, Uses, Work
+from s3t.ledger.presence import Overtaken, Uses, Work
 from s3t.models.adapters import StageTensors, deserialize
 from s3t.models.base import pooling_of
 from s3t.models.encoders import encoder_for

@@ -9,8 +9,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self
 
 from s3t.errors import OvertakenError
-from s3t.ledger.presence import Presence
-from s3t.ledger.work import Overtaken, Work
+from s3t.ledger.presence import Overtaken, Presence, Work
 
 if TYPE_CHECKING:
     from s3t.prediction.generation import Piece, WritingSteps

@@ -19,7 +19,7 @@ from s3t.engine import EngineReport, run_in_pool, run_stages
 from s3t.errors import InputError, StorageError
 from s3t.events import EpochEnd, Event, Progress, StageEnd, StageStart, TrainingStart, WorkStep, telling
 from s3t.ledger import Snapshot, Trained
-from s3t.ledger.work import Leaving, Overtaken, Uses, Work
+from s3t.ledger.presence import Leaving, Overtaken, Uses, Work
 from s3t.recipe import Recipe
 from s3t.results.changes import TrainedStage, Training
 from s3t.run.orders import Policy, Spares

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from s3t.core import Stage
 from s3t.errors import InputError, OvertakenError, S3TError
 from s3t.events import Progress, WorkStep, silent, telling
-from s3t.ledger.work import Overtaken, Work
+from s3t.ledger.presence import Overtaken, Work
 from s3t.prediction.answers import Prefixes
 from s3t.records.ingest import IngestedInputs, Inputs, ingest_labelled, ingest_prompts
 from s3t.records.reading import Data

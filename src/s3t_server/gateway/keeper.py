@@ -21,7 +21,7 @@ from s3t.errors import ClosedError, EngineError, FsyncError, InputError, NoLiveS
 from s3t.events import silent
 from s3t.export.folders import this_host
 from s3t.ledger import ExportRow, Snapshot
-from s3t.ledger.work import Leaving, Overtaken, Uses, Work
+from s3t.ledger.presence import Leaving, Overtaken, Uses, Work
 from s3t.run.exporting import ExportArguments, export
 from s3t.run.parts import Parts
 from s3t_server.gateway.lora_engine import LOAD_SECONDS, LoraEngine, LostAnswerError, UnknownAdapterError
