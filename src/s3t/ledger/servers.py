@@ -17,7 +17,7 @@ from sqlalchemy import select
 from s3t.ledger import schema
 from s3t.ledger.rows import Rows, damaged
 from s3t.ledger.sessions import LEASE_SECONDS
-from s3t.ledger.state import Held, Rates, Repair
+from s3t.ledger.state import Held, Repair
 from s3t.processes import is_running, this_machine
 
 HOUR = 3600.0
@@ -96,8 +96,8 @@ class HeldRequests:
         self._rows.amend(schema.held, id=id, done_at=None, to=values)
         self._forget_names(id)
 
-    def rates(self, caller: str, *, but: str) -> Rates:
-        """Records that a caller, and each shard, lost within the last hour.
+    def rates(self, caller: str, *, but: str) -> tuple[int, dict[int, int]]:
+        """Records that requests of a caller, and of all callers from each shard, have taken within the last hour.
 
         `but` is the mark of a request that does not count: it is repeated.
         """
@@ -107,7 +107,7 @@ class HeldRequests:
         for row in self._rows.read(table, table.c.mark != but, table.c.asked_at >= since):
             by_caller += row.records if row.asked_by == caller else 0
             by_shard[row.shard] = by_shard.get(row.shard, 0) + row.records
-        return Rates(by_caller=by_caller, by_shard=by_shard)
+        return by_caller, by_shard
 
     def note_admitted(self, caller: str, losses: Mapping[int, int], *, mark: str) -> None:
         """Count the records of each shard that a request is about to take; of one with the same mark, once.

@@ -241,16 +241,6 @@ class RequestRow:
     generations: frozenset[int]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rates:
-    """Records that requests to servers have taken within the last hour."""
-
-    by_caller: int
-    """Records that this caller asked for."""
-    by_shard: Mapping[int, int]
-    """Records of each shard, of all callers."""
-
-
 class Token(Result):
     """A bearer token, without the secret itself."""
 

@@ -190,8 +190,8 @@ def _admitted(transaction: Transaction, asked: _Asked) -> Held | InputError | No
         return None
     losses = _by_shard(losses_of(located.rows))
     mark = secrets.token_hex(8) if request.key is None else _mark(request.key, request.content)
-    rates = transaction.held.rates(caller, but=mark)
-    why = why_held(asked.limits, losses=losses, present=_present(transaction.snapshot()), rates=rates)
+    before = transaction.held.rates(caller, but=mark)
+    why = why_held(asked.limits, losses=losses, present=_present(transaction.snapshot()), before=before)
     if why is None:
         transaction.held.note_admitted(caller, losses, mark=mark)
         return None
