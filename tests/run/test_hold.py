@@ -155,7 +155,7 @@ def test_after_a_long_sleep_the_ledger_is_looked_at_before_an_answer_leaves(run,
 
 
 def test_after_a_long_sleep_with_no_ledger_no_answer_leaves(run, hours, monkeypatch):
-    def refuse(*_arguments):
+    def refuse(*_arguments, **_options):
         raise StorageError("the ledger could not be asked: it is not there")
 
     with run.hold(TEXTS) as held:
@@ -174,9 +174,9 @@ def test_a_lease_that_runs_out_while_it_is_renewed_lets_no_answer_leave(run, hou
         hours["seconds"] = TRUSTED_SECONDS + 1
         beat = type(roles(run).ledger).writing
 
-        def slowly(self):
+        def slowly(self, **options):
             hours["seconds"] += TRUSTED_SECONDS + 1
-            return beat(self)
+            return beat(self, **options)
 
         with monkeypatch.context() as patch:
             patch.setattr(type(roles(run).ledger), "writing", slowly)
