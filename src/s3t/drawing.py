@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -39,14 +38,8 @@ SMALL_PICTURE, NARROWEST = 5.0, 5.5
 """Inches that the cells of a few classes fill; and of the whole picture's width, which its title needs."""
 MOST_COUNTED = 120
 """Classes whose cells have their counts written in them."""
-MOST_CELLS = 500_000
-"""Above so many cells, the picture of orders has neither lines between cells nor labels."""
-SMALLEST_LABEL = 3.9
-"""Points; 5 pixels where the picture is 800 wide: 64 labels side by side."""
-THINNEST = 2.5
-"""Height of a cell with a line above it, in points."""
-_EACH = 24
-"""Largest number of positions that are all numbered."""
+MOST_NAMED = 32
+"""Orders, and slices, up to which the picture of orders names the slice in every cell."""
 _STYLE = {"font.size": 9, "svg.fonttype": "none", "pdf.fonttype": 42, "svg.hashsalt": "s3t"}
 # Without a date, the same picture has the same bytes.
 _METADATA = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
@@ -148,111 +141,43 @@ def draw_confusion(confusion: NDArray[np.int64], classes: Sequence[str], path: P
         axes.set_ylabel("label")
         axes.set_title(title)
         if count <= MOST_COUNTED:
-            _write_counts(axes, confusion, shares, cell)
+            for row, column in zip(*np.nonzero(confusion), strict=True):
+                text = str(confusion[row, column])  # a digit is as wide as 0.6 of its height
+                size = min(9.0, cell * 72 * min(0.55, 1.3 / len(text)))
+                colour = "white" if shares[row, column] > 0.55 else INK
+                axes.text(column, row, text, ha="center", va="center", color=colour, fontsize=size)
         bar = figure.colorbar(image, ax=axes, fraction=0.03, pad=0.01, shrink=min(1.0, 4 / side))
         bar.set_label("share of the label's records")
         bar.outline.set_visible(False)
 
 
-def _write_counts(axes: Any, confusion: NDArray[np.int64], shares: NDArray[np.float64], cell: float) -> None:
-    """Each count in its cell, but for 0; smaller where it has many digits."""
-    for row, column in zip(*np.nonzero(confusion), strict=True):
-        text = str(confusion[row, column])
-        colour = "white" if shares[row, column] > 0.55 else INK
-        size = min(9.0, cell * 72 * min(0.55, 1.3 / len(text)))  # a digit is as wide as 0.6 of its height
-        axes.text(column, row, text, ha="center", va="center", color=colour, fontsize=size)
-
-
-def cells(leaves: Sequence[Order]) -> list[tuple[Order, int, int]]:
-    """Prefixes of all leaves, each once, with its first leaf and the one after its last: shallow ones first.
-
-    Leaves are distinct orders of one length, sorted.
-
-    >>> cells([(0, 1, 2), (0, 2, 1), (1, 0, 2)])[:4]
-    [((0,), 0, 2), ((1,), 2, 3), ((0, 1), 0, 1), ((0, 2), 1, 2)]
-    """
-    columns = np.asarray(leaves)
-    differs = np.maximum.accumulate(columns[1:] != columns[:-1], axis=1)  # from the leaf above it, up to a depth
-    found = []
-    for depth in range(1, columns.shape[1] + 1):
-        starts = [0, *(np.flatnonzero(differs[:, depth - 1]) + 1).tolist(), len(leaves)]
-        found += [(leaves[low][:depth], low, high) for low, high in pairwise(starts)]
-    return found
-
-
 def draw_orders(orders: Sequence[Order], path: Path, *, title: str, prior: Sequence[float] | None = None) -> None:
-    """Draw the orders of a shard, sorted: a row an order, a column a position. Cells of a shared prefix are one.
+    """Draw the orders of a shard, sorted: a row an order, a column a position.
 
     A `prior`, L probabilities, colours the slices; None: they are all alike.
     """
-    from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import Normalize
-
-    leaves = sorted(orders)
-    columns = np.asarray(leaves)
-    slices = columns.shape[1]
-    height = float(np.clip(0.22 * len(leaves), 1.5, 7))
-    with drawn(path, height=height + 0.9) as figure:
-        axes = figure.add_subplot()
-        _label_positions(axes, slices, title)
-        scale: Any = ScalarMappable(norm=Normalize(0, slices - 1 if prior is None else max(prior)), cmap=SCALE)
-        axes.imshow(
-            columns if prior is None else np.asarray(prior)[columns],
-            cmap=scale.cmap,
-            norm=scale.norm,
-            aspect="auto",
-            interpolation="nearest",
-            extent=(0.5, slices + 0.5, len(leaves), 0),
-        )
-        if columns.size <= MOST_CELLS:
-            values = range(slices) if prior is None else prior
-            _mark(axes, cells(leaves), [scale.to_rgba(value)[:3] for value in values], 72 * height / len(leaves))
-        _draw_scale(figure, axes, scale, prior)
-
-
-def _mark(axes: Any, nodes: Sequence[tuple[Order, int, int]], fills: Sequence[Any], points: float) -> None:
-    """Draw white lines between the cells, and their slices, where rows of `points` height have room."""
-    from matplotlib.collections import LineCollection
-
-    tall = [node for node in nodes if (node[2] - node[1]) * points >= THINNEST]
-    lines = [[(len(prefix) - 0.5, low), (len(prefix) + 0.5, low)] for prefix, low, _ in tall if low > 0]
-    axes.add_collection(LineCollection(lines, colors="white", linewidths=0.5))
-    widest = min(9.0, 72 * 0.45 * WIDTH / len(fills))
-    inks = [_readable_on(fill) for fill in fills]
-    for prefix, low, high in tall:
-        size = min(widest, 0.72 * (high - low) * points)
-        if size >= SMALLEST_LABEL:
-            style = {"ha": "center", "va": "center_baseline", "fontsize": size, "color": inks[prefix[-1]]}
-            axes.text(len(prefix), (low + high) / 2, str(prefix[-1]), **style)
-
-
-def _label_positions(axes: Any, slices: int, title: str) -> None:
-    """Write the positions 1 to L above the picture, and no frame."""
     from matplotlib.ticker import MaxNLocator
 
-    axes.set_title(title, fontsize=10, color=INK)
-    axes.set_xlabel("position in the order (1: the top block, trained first)", color=INK, fontsize=8)
-    axes.xaxis.set_label_position("top")
-    axes.xaxis.tick_top()
-    if slices <= _EACH:
-        axes.set_xticks(range(1, slices + 1))
-    else:
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=10))
-    axes.tick_params(length=0, colors=GREY)
-    axes.set_yticks([])
-    for spine in axes.spines.values():
-        spine.set_visible(False)
-
-
-def _draw_scale(figure: Any, axes: Any, scale: Any, prior: Sequence[float] | None) -> None:
-    bar = figure.colorbar(scale, ax=axes, pad=0.01, aspect=30, shrink=0.7)
-    bar.set_label("slice" if prior is None else "probability that a deletion hits the slice")
-    bar.outline.set_visible(False)
-
-
-def _readable_on(colour: Any) -> str:
-    """Ink or white, whichever is read better on the colour."""
-    from matplotlib.colors import to_rgb
-
-    red, green, blue = to_rgb(colour)
-    return INK if 0.299 * red + 0.587 * green + 0.114 * blue > 0.5 else "white"
+    rows = np.asarray(sorted(orders))
+    count, slices = rows.shape
+    values = rows if prior is None else np.asarray(prior)[rows]
+    with drawn(path, height=float(np.clip(0.22 * count, 1.5, 7)) + 0.9) as figure:
+        axes = figure.add_subplot()
+        top = slices - 1 if prior is None else max(prior)
+        extent = (0.5, slices + 0.5, count - 0.5, -0.5)
+        image = axes.imshow(values, cmap=SCALE, vmin=0, vmax=top, aspect="auto", interpolation="nearest", extent=extent)
+        axes.set_title(title, fontsize=10, color=INK)
+        axes.set_xlabel("position in the order (1: the top block, trained first)", color=INK, fontsize=8)
+        axes.xaxis.set_label_position("top")
+        axes.xaxis.tick_top()
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=24))
+        axes.tick_params(length=0, colors=GREY)
+        axes.set_yticks([])
+        axes.spines[:].set_visible(False)
+        if max(count, slices) <= MOST_NAMED:
+            for (row, column), value in np.ndenumerate(rows):
+                colour = "white" if values[row, column] > 0.55 * top else INK
+                axes.text(column + 1, row, str(value), ha="center", va="center", color=colour, fontsize=7)
+        bar = figure.colorbar(image, ax=axes, pad=0.01, aspect=30, shrink=0.7)
+        bar.set_label("slice" if prior is None else "probability that a deletion hits the slice")
+        bar.outline.set_visible(False)

@@ -26,24 +26,16 @@ def test_a_picture_is_written_in_every_format(tmp_path, suffix, slices):
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
 
-def test_cells_of_a_shared_prefix_are_one(tmp_path):
+def test_every_cell_of_a_few_orders_names_its_slice(tmp_path):
     path = tmp_path / "orders.svg"
     draw_orders([(0, 1, 2, 3), (0, 1, 3, 2)], path, title="", prior=(0.4, 0.3, 0.2, 0.1))
-    assert labels(path) == Counter("01") + Counter("2332") + Counter("1234")
+    assert labels(path) == Counter("01230132") + Counter("1234")
 
 
-@pytest.mark.integration  # four thousand labels take seconds to lay out
-def test_a_picture_of_64_orders_of_64_slices_is_square_enough_and_has_all_labels(tmp_path):
-    path = tmp_path / "orders.svg"
-    draw_orders(cyclic(Setting(slices=64, budget=64)), path, title="")
-    assert labels(path)["37"] == 64
-
-
-def test_labels_are_thinned_out_where_there_is_no_room(tmp_path):
+def test_cells_of_many_orders_have_no_room_for_labels(tmp_path):
     path = tmp_path / "orders.svg"
     draw_orders(full(Setting(slices=6, budget=720)), path, title="")
-    found = labels(path)
-    assert 6 < sum(found.values()) < 300
+    assert sum(labels(path).values()) < 20
 
 
 def test_a_prior_colours_the_slices_and_has_a_bar(tmp_path):
