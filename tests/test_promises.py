@@ -11,7 +11,6 @@ import pytest
 import yaml
 
 import s3t
-from s3t.descriptions import descriptions_of
 from s3t.recipe import Recipe, recipe_from
 from s3t.recipe.parts import MethodSettings
 from tests.deletion.places import PLACES
@@ -30,7 +29,6 @@ ROOMS = [
     "extras",
     "wording",
     "json_text",
-    "descriptions",
     "version",
     "bugs",
     "events",
@@ -251,7 +249,7 @@ def test_the_module_docstring_of_errors_draws_the_whole_tree():
 
 def fields_of(model):
     for name, field in model.model_fields.items():
-        yield name, descriptions_of(model)[name]
+        yield name, field.description
         inner = field.annotation
         if isinstance(inner, type) and hasattr(inner, "model_fields"):
             yield from fields_of(inner)
@@ -270,7 +268,7 @@ def test_docs_name_every_task():
     text = (ROOT / "docs" / "recipe.md").read_text()
     for name in TASKS:
         assert f"`{name}`" in text.partition("## Tasks")[2].partition("## ")[0], name
-        assert name in descriptions_of(Recipe)["task"], name
+        assert name in Recipe.model_fields["task"].description, name
 
 
 def test_docs_list_every_command_and_its_help_tells_every_option():

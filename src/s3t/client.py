@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,8 +22,8 @@ from s3t.results.state import Forecast, Status
 _AGAIN = (429, 502, 503, 504)
 """Statuses after which the same request may succeed in a moment."""
 Found = TypeVar("Found", bound=BaseModel)
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 60.0
-"""Seconds; each pause is twice the one before."""
+_FIRST_PAUSE, _LONGEST_PAUSE, _BETWEEN_LOOKS = 0.25, 60.0, 1.0
+"""Seconds; each pause before another attempt is twice the one before."""
 
 
 class Client:
@@ -62,15 +61,12 @@ class Client:
         self._attempts = attempts
 
     def __enter__(self) -> Self:
-        """Itself."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        """Close it."""
         self.close()
 
     def __repr__(self) -> str:
-        """The address; no token."""
         return f"Client({str(self._http.base_url)!r})"
 
     def close(self) -> None:
@@ -200,23 +196,14 @@ class Client:
         return list(self._ask("GET", "/v1/repairs")["repairs"])
 
     def follow(self, repair: str) -> Iterator[dict[str, Any]]:
-        """A repair, by its id, whenever it has changed, until it has ended. Errors as `status`."""
-        last: dict[str, Any] = {"ended_at": None}
-        while last["ended_at"] is None:
-            path, headers = f"/v1/repairs/{repair}", {"Accept": "text/event-stream"}
-            try:
-                with self._http.stream("GET", path, headers=headers) as answer:
-                    if not answer.is_success:
-                        answer.read()
-                        raise _error_of(answer)
-                    for line in answer.iter_lines():
-                        if line.startswith("data: "):
-                            told = json.loads(line.removeprefix("data: "))
-                            if told != last:
-                                yield (last := told)
-            except httpx.TransportError:  # the server was started again; if it is gone, this says so
-                self._ask("GET", path)
-                time.sleep(_FIRST_PAUSE)
+        """A repair, by its id, whenever it has changed, until it has ended; asked for each second. Errors as
+        `status`."""
+        last: dict[str, Any] = {}
+        while last.get("ended_at") is None:
+            if last:
+                time.sleep(_BETWEEN_LOOKS)
+            if (found := self._ask("GET", f"/v1/repairs/{repair}")) != last:
+                yield (last := found)
 
     def _ask(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None
@@ -237,11 +224,10 @@ class Client:
             except (TypeError, ValueError) as error:
                 raise InputError("the request", f"cannot be sent as JSON: {error}") from None
             else:
-                if answer.is_success:
+                if answer.is_success or last or answer.status_code not in _AGAIN:
                     return _document(answer)
-                if last or answer.status_code not in _AGAIN:
-                    raise _error_of(answer)
-                pause = max(pause, _pause_of(answer))
+                given_pause = answer.headers.get("Retry-After", "")
+                pause = max(pause, float(given_pause) if given_pause.isdecimal() else 0.0)
             time.sleep(min(pause, _LONGEST_PAUSE))
 
 
@@ -269,30 +255,21 @@ def _parsed(kind: type[Found], document: Any) -> Found:
 
 
 def _document(answer: httpx.Response) -> dict[str, Any]:
+    """The document of an answer; raises the error that a refusal is."""
     try:
         found = answer.json()
     except ValueError:
         found = None
-    if not isinstance(found, dict):
-        raise ServerError(f"{answer.url.host} is no server of s3t: it answers with something else than its documents")
-    return found
-
-
-def _pause_of(answer: httpx.Response) -> float:
-    given = answer.headers.get("Retry-After", "")
-    return float(given) if given.isdecimal() else 0.0
-
-
-def _error_of(answer: httpx.Response) -> InputError | ServerError:
-    """The error that a refusal is."""
-    try:
-        document = answer.json()
-    except ValueError:
-        document = None
-    if not isinstance(document, dict) or "detail" not in document:
+    known = isinstance(found, dict)
+    if answer.is_success:
+        if not known:
+            raise ServerError(
+                f"{answer.url.host} is no server of s3t: it answers with something else than its documents"
+            )
+        return dict(found)
+    if not known or "detail" not in found:
         reason = f"{answer.url.host} answers with status {answer.status_code}; is it a server of s3t?"
-        return ServerError(reason, status=answer.status_code)
-    problems = [str(each) for each in document.get("problems", ())]
+        raise ServerError(reason, status=answer.status_code)
     if answer.status_code in (413, 422):
-        return InputError("the request", problems or [str(document["detail"])])
-    return ServerError(f"{document['detail']} (status {answer.status_code})", status=answer.status_code)
+        raise InputError("the request", [str(each) for each in found.get("problems", ())] or [str(found["detail"])])
+    raise ServerError(f"{found['detail']} (status {answer.status_code})", status=answer.status_code)

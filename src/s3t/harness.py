@@ -32,11 +32,7 @@ PAPER = ("mmlu", "hellaswag", "piqa", "winogrande", "arc_challenge", "arc_easy",
 
 @register_model("s3t")
 class S3TModel(TemplateLM):  # type: ignore[misc, unused-ignore]
-    """The ensemble of a run of a language model.
-
-    Args:
-        run: open; or its folder.
-    """
+    """The ensemble of a run of a language model, which is open, or named by its folder."""
 
     def __init__(self, run: Run | str, **_options: Any) -> None:
         super().__init__()
@@ -56,9 +52,6 @@ class S3TModel(TemplateLM):  # type: ignore[misc, unused-ignore]
         """(Generation, results of `lm_eval.simple_evaluate`): all answers are of one state of the run.
 
         If a deletion takes a stage that answers, the evaluation begins anew, as `Run.evaluate` does.
-
-        Raises:
-            NoLiveShardError: no shard can answer.
         """
 
         def compute(state: State) -> tuple[int, dict[str, Any]]:
@@ -86,11 +79,7 @@ class S3TModel(TemplateLM):  # type: ignore[misc, unused-ignore]
         return self.run.recipe.base_model.replace("/", "__")
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
-        """A chat as the base model's template writes it; a prefilled turn of the assistant goes on.
-
-        Raises:
-            InputError: the template writes a date, and the run is too old to have one.
-        """
+        """A chat as the base model's template writes it; a prefilled turn of the assistant goes on."""
         if self._encoder.date is None and asks_for_date(self._encoder.tokenizer):
             what = "the base model's chat template writes the day's date, and the run, of an earlier version, has none"
             raise InputError("the harness", f"{what}; ask without chats, or make the run again")
@@ -142,11 +131,7 @@ class S3TModel(TemplateLM):  # type: ignore[misc, unused-ignore]
         return [(one.log_probability, one.greedy) for one in found]
 
     def _fitted(self, before: Sequence[int], tokens: Sequence[int]) -> Continuation:
-        """A continuation whose context loses its beginning where both are longer than the model.
-
-        Raises:
-            InputError: the continuation alone is longer.
-        """
+        """A continuation whose context loses its beginning where both are longer than the model."""
         if len(tokens) > self.max_length:
             what = f"a continuation has {len(tokens)} tokens, and the model takes {self.max_length}"
             raise InputError("the task of the harness", f"{what}; ask for its rolling likelihood, or use another task")

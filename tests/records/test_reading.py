@@ -83,7 +83,6 @@ def test_paths_may_be_strings_and_suffixes_in_capitals(tmp_path):
     path = csv_file(tmp_path).rename(tmp_path / "rows.CSV")
     table = read_data(str(path), columns=USED)
     assert table.rows.to_pylist() == ROWS
-    assert table.where == str(path)
     assert table.folder == tmp_path
 
 

@@ -234,14 +234,14 @@ def test_slices_that_a_group_gets_by_its_size_are_caught(text_model, tmp_path, m
     """The bigger group would get two slices: without r3 that is the other one."""
     from collections import Counter
 
-    from s3t.records import checks
+    from s3t.records import ingest as ingesting
 
     def by_size(groups, group):
         biggest = Counter(sorted(groups, reverse=True)).most_common(1)[0][0]
         return [(0, 1) if name == biggest else (2,) for name in groups]
 
     grouped(tmp_path, text_model, "honest").assert_exact()
-    monkeypatch.setattr(checks, "among_of", by_size)
+    monkeypatch.setattr(ingesting, "among_of", by_size)
     worlds = grouped(tmp_path, text_model, "leaking")
     worlds.forgot.repair()
     assert not worlds.identical()

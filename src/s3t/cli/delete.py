@@ -11,7 +11,16 @@ import typer
 from typer import Option
 
 import s3t
-from s3t.cli.display import history, moment, places_in_words, print_deletion, print_status, print_unfinished, remedy
+from s3t.cli.display import (
+    history,
+    moment,
+    places_in_words,
+    print_deletion,
+    print_status,
+    print_table,
+    print_unfinished,
+    remedy,
+)
 from s3t.cli.options import (
     DryRunOption,
     FileOption,
@@ -169,20 +178,15 @@ def log(run: RunOrServerArgument = None, url: UrlOption = None) -> Output:
         entries = target.log()
 
     def render() -> None:
-        from rich.console import Console
-        from rich.table import Table
-
         creation, *deletions = entries
         since = f"since {moment(creation.received_at)} UTC, when the run was made"
-        table = Table(title=f"{counted(len(deletions), 'deletion')} {since}")
-        for name in ("generation", "records", *(f"{step} (UTC)" for step in STEPS)):
-            table.add_column(name)
-        for entry in deletions:
-            times = (getattr(entry, f"{step}_at") for step in STEPS)
-            table.add_row(str(entry.generation), str(entry.records), *map(moment, times))
-        console = Console()
-        console.width = max(console.width, WIDTH)
-        console.print(table)
+        rows = [
+            {"generation": entry.generation, "records": entry.records}
+            | {f"{step} (UTC)": moment(getattr(entry, f"{step}_at")) for step in STEPS}
+            for entry in deletions
+        ]
+        typer.echo(f"{counted(len(deletions), 'deletion')} {since}")
+        print_table("", rows, width=WIDTH)
         for entry in deletions:
             if entry.to_withdraw:
                 typer.echo(f"generation {entry.generation}: {remedy(entry, None, run or url)}")

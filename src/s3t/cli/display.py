@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -48,36 +48,35 @@ def print_status(status: Status, run: Any) -> None:
 
 def print_shards(shards: Sequence[Shard], title: str) -> None:
     """Print shards: the records of their slices, and their sequences, or the chains of a repair as needed."""
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    if grown := any(chain.name for shard in shards for chain in shard.sequences):
-        table = Table(title=Text(title), box=SIMPLE_HEAD, title_justify="left")
-        for column in ("shard", "records", "chain", "slices [missing]", "live", "planned"):
-            table.add_column(Text(column), justify="right" if column in ("records", "live", "planned") else "left")
-        for shard in shards[:MOST_SHARDS]:
-            for place, chain in enumerate(shard.sequences):
-                first = (str(shard.shard), str(sum(shard.slices))) if place == 0 else ("", "")
-                name = f"{chain.name}, serves" if chain == shard.serving else chain.name
-                row = (*first, name, slices_of(chain), str(chain.depth), str(len(chain.order)))
-                table.add_row(*map(Text, row))
-    else:
-        table = Table(title=title)
-        for column in ("shard", "records in slices", "sequences (live depth)", "serving", "depth"):
-            table.add_column(column)
-        for shard in shards:
-            serving = shard.serving
-            table.add_row(
-                str(shard.shard),
-                numbers(shard.slices),
-                "\n".join(f"{numbers(chain.order)}  ({chain.depth})" for chain in shard.sequences),
-                "none" if serving is None else numbers(serving.order[: serving.depth]),
-                str(shard.depth),
-            )
-    Console().print(table)
-    if grown and (more := len(shards) - MOST_SHARDS) > 0:
+    if not any(chain.name for shard in shards for chain in shard.sequences):
+        rows = [
+            {
+                "shard": shard.shard,
+                "records in slices": numbers(shard.slices),
+                "sequences (live depth)": "\n".join(
+                    f"{numbers(chain.order)}  ({chain.depth})" for chain in shard.sequences
+                ),
+                "serving": "none" if (serves := shard.serving) is None else numbers(serves.order[: serves.depth]),
+                "depth": shard.depth,
+            }
+            for shard in shards
+        ]
+        print_table(title, rows)
+        return
+    rows = [
+        {
+            "shard": "" if place else shard.shard,
+            "records": "" if place else sum(shard.slices),
+            "chain": f"{chain.name}, serves" if chain == shard.serving else chain.name,
+            "slices [missing]": slices_of(chain),
+            "live": chain.depth,
+            "planned": len(chain.order),
+        }
+        for shard in shards[:MOST_SHARDS]
+        for place, chain in enumerate(shard.sequences)
+    ]
+    print_table(title, rows)
+    if (more := len(shards) - MOST_SHARDS) > 0:
         typer.echo(f"and {counted(more, 'shard')} more")
 
 
@@ -259,18 +258,20 @@ def _after(value: float | None) -> str:
     return "never" if value is None else f"after {value:.1f} deletions"
 
 
-def print_table(title: str, rows: list[dict[str, Any]]) -> None:
-    """Rows with the same keys as a table; numbers with four decimals."""
+def print_table(title: str, rows: Sequence[Mapping[str, Any]], *, width: int = 0) -> None:
+    """Rows with the same keys as a table, at least so many columns wide; numbers with four decimals."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     if not rows:
         return
-    table = Table(title=title)
+    table = Table(title=Text(title))
     for name in rows[0]:
         table.add_column(Text(name))
     for row in rows:
         # Text: a label like [b] is not markup.
         table.add_row(*(Text(f"{value:.4f}" if isinstance(value, float) else str(value)) for value in row.values()))
-    Console().print(table)
+    console = Console()
+    console.width = max(console.width, width)
+    console.print(table)

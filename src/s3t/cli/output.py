@@ -81,15 +81,9 @@ def failures_reported(as_json: bool) -> Iterator[None]:
     """
     try:
         yield
-    except InputError as error:
-        _report(error, {"where": error.where, "problems": list(error.problems)}, as_json)
-        raise typer.Exit(WRONG_INPUT) from None
-    except UnknownNamesError as error:
-        _report(error, {"problems": [str(error)], "unknown": list(error.unknown)}, as_json)
-        raise typer.Exit(FAILED) from None
     except S3TError as error:
-        _report(error, {"problems": [str(error)]}, as_json)
-        raise typer.Exit(FAILED) from None
+        _report(error, as_json)
+        raise typer.Exit(WRONG_INPUT if isinstance(error, InputError) else FAILED) from None
     except KeyboardInterrupt:
         typer.echo("stopped; what is done is kept, run the same command again to go on", err=True)
         raise typer.Exit(FAILED) from None
@@ -101,7 +95,7 @@ def bugs_reported(arguments: Sequence[str], commands: Sequence[str]) -> Iterator
     try:
         yield
     except S3TError as error:  # what has no command around it, such as --help on a full disk
-        _report(error, {"problems": [str(error)]}, as_json=False)
+        _report(error, as_json=False)
         raise SystemExit(FAILED) from None
     except Exception as error:
         from s3t.bugs import Bug
@@ -115,12 +109,17 @@ def bugs_reported(arguments: Sequence[str], commands: Sequence[str]) -> Iterator
         raise SystemExit(FAILED) from None
 
 
-def _report(error: Exception, content: dict[str, Any], as_json: bool) -> None:
+def _report(error: S3TError, as_json: bool) -> None:
     typer.echo(f"s3t: {error}", err=True)
     if as_json:
-        aftermath = getattr(error, "aftermath", None)
-        change = {} if aftermath is None else {"changed": aftermath.changed}
-        _print_json({"error": {"kind": type(error).__name__, **content, **change}})
+        content: dict[str, Any] = {"kind": type(error).__name__, "problems": [str(error)]}
+        if isinstance(error, InputError):
+            content |= {"where": error.where, "problems": list(error.problems)}
+        if isinstance(error, UnknownNamesError):
+            content["unknown"] = list(error.unknown)
+        if error.aftermath is not None:
+            content["changed"] = error.aftermath.changed
+        _print_json({"error": content})
 
 
 def _print_json(document: Mapping[str, Any]) -> None:

@@ -26,7 +26,6 @@ from pydantic import (
 from pydantic_core import PydanticKnownError
 
 from s3t.core import METHODS, AsNeeded, Inventory, Method, Trainable, method_named
-from s3t.descriptions import describe
 from s3t.errors import PlanningError, listed
 from s3t.orders import DEFAULT_SELECTOR, SELECTORS, no_selector
 from s3t.orders.selector import DEFAULT_DELETIONS, DEFAULT_HORIZON
@@ -65,7 +64,7 @@ def _kinds(annotation: Any) -> set[type]:
 
 class Part(BaseModel):
     model_config = ConfigDict(
-        frozen=True, extra="forbid", json_schema_extra=describe, hide_input_in_errors=True, allow_inf_nan=False
+        frozen=True, extra="forbid", use_attribute_docstrings=True, hide_input_in_errors=True, allow_inf_nan=False
     )
 
     @field_validator("*", mode="before")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -19,7 +19,6 @@ from s3t.tasks import Kind
 
 ASSISTANT = "assistant"
 """The role whose turns a language model learns to write."""
-_TEXT = pa.string()
 
 
 def read_features(table: Table, recipe: Recipe) -> dict[str, pa.ChunkedArray]:
@@ -32,14 +31,14 @@ def read_features(table: Table, recipe: Recipe) -> dict[str, pa.ChunkedArray]:
 def read_prompts(table: Table, recipe: Recipe, role: str) -> dict[str, pa.ChunkedArray]:
     """The column of prompts by its role. A chat ends before the assistant's turn."""
     name = getattr(recipe.columns, role)
-    return {role: _column(table, name, "messages", _question) if role == "messages" else _texts(table, name)}
+    return {role: table.column(name, "messages", _question) if role == "messages" else _texts(table, name)}
 
 
 def _feature(table: Table, name: Any, kind: Kind, recipe: Recipe) -> pa.ChunkedArray:
     if kind == "image":
         return image_bytes(table, name)
     if kind == "messages":
-        return _column(table, name, kind, chat_of)
+        return table.column(name, kind, chat_of)
     if kind == "text":
         return _texts(table, name)
 
@@ -51,7 +50,7 @@ def _feature(table: Table, name: Any, kind: Kind, recipe: Recipe) -> pa.ChunkedA
             )
         return words
 
-    return _column(table, name, kind, words, pa.list_(pa.string()))
+    return table.column(name, kind, words, pa.list_(pa.string()))
 
 
 def values_of(cell: Any, delimiter: str | None) -> list[Any] | None:
@@ -61,22 +60,16 @@ def values_of(cell: Any, delimiter: str | None) -> list[Any] | None:
     return cell if isinstance(cell, list) else None
 
 
-def _column(
-    table: Table, name: str, kind: Kind, parse: Callable[[Any], Any], made: pa.DataType = _TEXT
-) -> pa.ChunkedArray:
-    return table.parsed(table.cells(name, kind), parse, made, what=f"column {name!r}")
-
-
 def _texts(table: Table, text: str | list[str]) -> pa.ChunkedArray:
     """The text of each row: a column's, a template's, or the first of several templates whose columns are filled."""
     if isinstance(text, str) and not is_template(text):
-        return _column(table, text, "text", _text)
+        return table.column(text, "text", _text)
     wanted = {template: template_columns(template) for template in templates(text)}
     names = list(dict.fromkeys(name for columns in wanted.values() for name in columns))
     parts = [table.cells(name, "text") for name in names]
     if isinstance(text, str):  # every part is needed
-        for name, cells in zip(names, parts, strict=True):
-            table.parsed(cells, _text, _TEXT, what=f"column {name!r}")
+        for name in names:
+            table.column(name, "text", _text)
 
     def filled_in(row: int, cells: Sequence[str | None]) -> str | None:
         given = {name: cell for name, cell in zip(names, cells, strict=True) if cell is not None and cell.strip()}
@@ -84,12 +77,13 @@ def _texts(table: Table, text: str | list[str]) -> pa.ChunkedArray:
         if fitting is not None:
             return filled(fitting, given) if is_template(fitting) else given[fitting]
         if not isinstance(text, str):
-            table.wrong(row, "no template of columns.prompt has all its columns filled; fill or drop the row")
+            problem = "no template of columns.prompt has all its columns filled; fill or drop the row"
+            table.problems.add(problem, table.first + row)
         return None
 
     # A column that is missing, which is a problem by now, has no rows.
     rows = enumerate(zip(*(cells or () for cells in parts), strict=False))
-    return converted(itertools.starmap(filled_in, rows), _TEXT)
+    return converted(itertools.starmap(filled_in, rows))
 
 
 def _text(cell: str | None) -> str:

@@ -50,8 +50,7 @@ def image_bytes(table: Table, name: str) -> pa.ChunkedArray:
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         tolerant, ImageFile.LOAD_TRUNCATED_IMAGES = ImageFile.LOAD_TRUNCATED_IMAGES, False
         try:
-            cells, what = table.cells(name, "image"), f"the image (column {name!r})"
-            return table.parsed(cells, lambda cell: _encoded(cell, table.folder), pa.binary(), what=what)
+            return table.column(name, "image", lambda cell: _encoded(cell, table.folder), pa.binary(), what="the image")
         finally:
             ImageFile.LOAD_TRUNCATED_IMAGES = tolerant
 

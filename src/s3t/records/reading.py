@@ -63,6 +63,7 @@ _SHOWN_LINES = 20
 """Lines that are named one by one."""
 _SHOWN_ROWS = 10
 """Rows that a sentence names one by one."""
+_TEXT = pa.string()
 
 
 class UnreadableError(Exception):
@@ -105,10 +106,12 @@ class Positions:
 
 
 class Problems:
-    """Problems of the data, each once, with the records that have it, which their positions name: no value is told."""
+    """Problems of the data, each once, with the records that have it, which their positions name: no value is told.
+    `where` is the file, or the kind of object.
+    """
 
-    def __init__(self, positions: Positions) -> None:
-        self.positions = positions
+    def __init__(self, where: str, positions: Positions) -> None:
+        self._where, self.positions = where, positions
         self._records: dict[str, list[int]] = {}
 
     def add(self, problem: str, record: int | None = None) -> None:
@@ -118,10 +121,12 @@ class Problems:
     def __bool__(self) -> bool:
         return bool(self._records)
 
-    def sentences(self) -> list[str]:
-        """Sentences of all problems, those of the whole data first."""
+    def refuse(self) -> None:
+        """Raise all problems, if there are any, those of the whole data first."""
         ordered = sorted(self._records.items(), key=lambda problem: bool(problem[1]))
-        return [f"{self.positions.named(rows)}: {problem}" if rows else problem for problem, rows in ordered]
+        if ordered:
+            listed = (f"{self.positions.named(rows)}: {problem}" if rows else problem for problem, rows in ordered)
+            raise DataError(self._where, listed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,18 +134,12 @@ class Table:
     """A table as read, or a window of it: not yet checked."""
 
     rows: pa.Table
-    where: str
-    """The file, or the kind of object, for messages."""
     folder: Path
     """The folder that relative image paths start from."""
     first: int
     """Number of the first row among all of the data, where this is a window of it."""
     problems: Problems
     """Problems that are found in this window, and were in earlier ones."""
-
-    def wrong(self, row: int, problem: str) -> None:
-        """Note a problem of one record, by its number in the window."""
-        self.problems.add(problem, self.first + row)
 
     def cells(self, name: str | None, kind: Kind) -> Cells | None:
         """A column's values; None if it is not there once, or if its type does not fit, which is a problem."""
@@ -152,23 +151,36 @@ class Table:
             return None
         return Cells(column)
 
-    def parsed(
-        self, cells: Iterable[Any] | None, parse: Callable[[Any], Any], kind: pa.DataType, *, what: str
+    def column(
+        self,
+        name: str | None,
+        kind: Kind,
+        parse: Callable[[Any], Any],
+        made: pa.DataType = _TEXT,
+        *,
+        what: str = "",
+        cells: Iterable[Any] | None = None,
     ) -> pa.ChunkedArray:
-        """The column of parsed cells. Where `parse` raises `CellError`, the problem is noted and the value is null."""
+        """The parsed cells of a column, or those given. Where `parse` raises `CellError`, the problem is noted and the
+        value is null. `what` names the column's content in messages.
+        """
+
+        named = f"{what} (column {name!r})" if what else f"column {name!r}"
+        if cells is None:
+            cells = self.cells(name, kind) or ()
 
         def values() -> Iterator[Any]:
-            for row, cell in enumerate(cells or ()):
+            for row, cell in enumerate(cells, start=self.first):
                 try:
                     yield parse(cell)
                 except CellError as error:
-                    self.wrong(row, f"{what} {error}")
+                    self.problems.add(f"{named} {error}", row)
                     yield None
 
-        return converted(values(), kind)
+        return converted(values(), made)
 
 
-def converted(values: Iterable[Any], kind: pa.DataType) -> pa.ChunkedArray:
+def converted(values: Iterable[Any], kind: pa.DataType = _TEXT) -> pa.ChunkedArray:
     each = iter(values)
     chunks: list[pa.Array] = []
     while window := list(itertools.islice(each, WINDOW_ROWS)):
@@ -264,30 +276,29 @@ def read_windows(
     but the name is of interest. In a CSV file all columns stay text: an id of 007 is not the number 7. `form` is the
     format of a file or a pipe; None: as the file's suffix says.
     """
+    folder = Path()
     if isinstance(data, str | Path) or hasattr(data, "read"):
         source = Path(data) if isinstance(data, str) else cast("Path | BinaryIO", data)
-        where, folder = _named(source), source.parent if isinstance(source, Path) else Path()
-        form = format_of(source, form)
-        problems = Problems(Positions("row" if form == "parquet" else "line"))
-        windows = _numbered(_windows(source, form, problems, size), source, problems)
+        folder = source.parent if isinstance(source, Path) else folder
+        where, problems, windows = _opened(source, format_of(source, form), size)
     else:
-        where, folder, problems = f"the {type(data).__name__}", Path(), Problems(Positions("row"))
-        rows = _from_memory(data, columns, where)
+        where = f"the {type(data).__name__}"
+        problems, rows = Problems(where, Positions("row")), _from_memory(data, columns, where)
         # No more than there are: without columns a slice would grow.
         starts = range(0, max(rows.num_rows, 1), size)
-        windows = _numbered((rows.slice(at, min(size, rows.num_rows - at)) for at in starts), where, problems)
-    of_rows = Problems(problems.positions)
+        windows = _numbered((rows.slice(at, min(size, rows.num_rows - at)) for at in starts), problems)
+    of_rows = Problems(where, problems.positions)
     for first, window in windows:
         table = window if isinstance(window, pa.Table) else _json_table(window, columns, problems, first)
         _check_decodable(table, columns, problems, first)
         if not problems:
-            yield Table(rows=table, where=where, folder=folder, first=first, problems=of_rows)
+            yield Table(rows=table, folder=folder, first=first, problems=of_rows)
 
 
 def read_rows(source: Path | BinaryIO, form: Format, *, size: int) -> Iterator[tuple[list[dict[str, Any]], list[int]]]:
     """Yields (at most `size` rows as mappings, their lines or row numbers) of a file or a pipe."""
-    problems = Problems(Positions("row" if form == "parquet" else "line"))
-    for first, rows in _numbered(_windows(source, form, problems, size), source, problems):
+    _, problems, windows = _opened(source, form, size)
+    for first, rows in windows:
         if isinstance(rows, pa.Table):
             _check_decodable(rows, rows.column_names, problems, first)
             if len(set(rows.column_names)) < rows.num_columns:
@@ -297,9 +308,15 @@ def read_rows(source: Path | BinaryIO, form: Format, *, size: int) -> Iterator[t
             yield listed, problems.positions.numbers(range(first, first + len(listed)))
 
 
-def _numbered(
-    windows: Iterable[Window], source: str | Path | BinaryIO, problems: Problems
-) -> Iterator[tuple[int, Window]]:
+def _opened(source: Path | BinaryIO, form: Format, size: int) -> tuple[str, Problems, Iterator[tuple[int, Window]]]:
+    """(Name, problems, numbered windows) of a file or a pipe."""
+    where = str(source) if isinstance(source, Path) else "standard input"
+    problems = Problems(where, Positions("row" if form == "parquet" else "line"))
+    windows = _windows(source, form, problems, size)
+    return where, problems, _numbered(windows, problems, endless=not isinstance(source, Path))
+
+
+def _numbered(windows: Iterable[Window], problems: Problems, *, endless: bool = False) -> Iterator[tuple[int, Window]]:
     """Yields each window behind the number of its first row. At the end, or at the first problem of a pipe, which may
     never end, all problems are raised: here, where no library's error is handled, which quotes what it could not read.
     """
@@ -307,17 +324,12 @@ def _numbered(
     try:
         for window in windows:
             yield first, window
-            if problems and hasattr(source, "read"):
+            if problems and endless:
                 break
             first += len(window)
     except UnreadableError as fault:
         problems.add(str(fault))
-    if problems:
-        raise DataError(_named(source), problems.sentences())
-
-
-def _named(source: str | Path | BinaryIO) -> str:
-    return str(source) if isinstance(source, str | Path) else "standard input"
+    problems.refuse()
 
 
 def columns_in_words(present: Sequence[str], wanted: Iterable[str]) -> str:

@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from s3t.errors import DataError, InputError
+from s3t.errors import InputError
 
 if TYPE_CHECKING:
     from s3t.records.reading import Data
@@ -108,14 +108,14 @@ def read_requests(data: Data) -> tuple[tuple[str, ...], tuple[str, ...]]:
     columns = [(name, column) for name, column in zip(present, table.rows.columns, strict=True) if name in COLUMNS]
     if not columns:
         words = columns_in_words(present, COLUMNS)
-        raise DataError(table.where, f"needs a column 'record' or 'subject' ({words}): rename the id column")
+        table.problems.add(f"needs a column 'record' or 'subject' ({words}): rename the id column")
     for name, column in sorted(columns, key=lambda named: named[0]):
         if (problem := type_problem(column.type, "name")) is not None:
             table.problems.add(f"column {name!r} {problem}")
-    if table.problems:
-        raise DataError(table.where, table.problems.sentences())
+    table.problems.refuse()
     for name, column in columns:
         found[name] |= dict.fromkeys(filter(None, map(text_of, column.to_pylist())))
     if not any(found.values()):
-        raise DataError(table.where, "holds no names; give at least one")
+        table.problems.add("holds no names; give at least one")
+        table.problems.refuse()
     return tuple(found["record"]), tuple(found["subject"])

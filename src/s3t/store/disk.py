@@ -161,10 +161,8 @@ def temporary_name(process: int) -> str:
 def make_folder(folder: Path, *, mode: int = 0o700, within: Path | None = None) -> None:
     """Make a folder and its parents, each name durable; one that is there is left alone.
 
-    By default they are their owner's alone, whatever the mask: some hold records, others names.
-
-    Raises:
-        OSError: the disk refused, or `within`, above which nothing is made, is not there.
+    By default they are their owner's alone, whatever the mask: some hold records, others names. Nothing is made above
+    `within`.
     """
     if folder != within and not folder.is_dir():
         make_folder(folder.parent, mode=mode, within=within)
@@ -196,9 +194,8 @@ def append_durably(path: Path, content: bytes) -> None:
 def remove_durably(paths: list[Path], *, within: OpenedFolder | None = None) -> None:
     """Remove files that may be gone already, then synchronise each folder once.
 
-    Args:
-        within: a folder above all of them. Of this one they are removed, or MovedError is raised: a file that is
-            missing because the folder was renamed does not count as gone.
+    Of the folder `within`, above all of them, they are removed, or MovedError is raised: a file that is missing because
+    the folder was renamed does not count as gone.
     """
     with nullcontext() if within is None else within.descriptor() as top:
         for path in paths:
