@@ -76,7 +76,7 @@ def test_the_json_schema_of_a_recipe_has_the_descriptions():
     schema = Recipe.model_json_schema()
     for name, part in {"TrainingSettings": TrainingSettings, "BelowDepth": BelowDepth, "Group": Group}.items():
         described = {field: value["description"] for field, value in schema["$defs"][name]["properties"].items()}
-        assert described == {name: field.description for name, field in part.model_fields.items()}
+        assert described == {field.alias or name: field.description for name, field in part.model_fields.items()}
     assert schema["properties"]["revision"]["description"] == "Commit or tag of a hub model."
 
 
