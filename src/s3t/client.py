@@ -6,9 +6,9 @@ import base64
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import httpx
 from pydantic import BaseModel, ValidationError
@@ -26,7 +26,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE, _BETWEEN_LOOKS = 0.25, 60.0, 1.0
 """Seconds; each pause before another attempt is twice the one before."""
 
 
-class Client:
+class Client(AbstractContextManager["Client"]):
     """A run that a server serves. Close it, or use it in a `with`.
 
         with s3t.Client("http://127.0.0.1:8080", token) as run:
@@ -60,10 +60,7 @@ class Client:
             raise InputError("the client", reason) from None
         self._attempts = attempts
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

@@ -65,7 +65,6 @@ class S3TModel(TemplateLM):  # type: ignore[misc, unused-ignore]
 
     @property
     def eot_token_id(self) -> int:
-        """The end of text."""
         return self._end
 
     @property
@@ -140,7 +139,6 @@ class S3TModel(TemplateLM):  # type: ignore[misc, unused-ignore]
 
 
 def _sampling(settings: Mapping[str, Any]) -> Sampling:
-    """The harness's settings for writing."""
     stop = settings.get("until") or ()
     draws = bool(settings.get("do_sample", False))
     return Sampling(

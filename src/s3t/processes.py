@@ -9,6 +9,8 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+_FORGOTTEN_SECONDS = 86_400.0
+"""Time without a sign after which another machine's process counts as gone, in seconds."""
 _CLOCK_SECONDS = 30.0
 """Tolerated change of a clock, or difference of two machines' clocks: beyond, a process counts as another."""
 
@@ -43,6 +45,15 @@ def was_before(machine: str) -> bool:
     host, boot, _ = this_machine().rsplit("_", 2)
     there = machine.rsplit("_", 2)
     return len(there) == 3 and there[0] == host and there[1] != boot
+
+
+def may_be_at_work(name: str, *, seen_at: float) -> bool:
+    """True if the process that drew a temporary name, MACHINE-PROCESS-NUMBER, may still be running."""
+    machine, _, rest = name.partition("-")
+    process = rest.partition("-")[0]
+    if machine == this_machine() and process.isdecimal():
+        return is_running(int(process), seen_at=seen_at)
+    return not was_before(machine) and seen_at > time.time() - _FORGOTTEN_SECONDS
 
 
 def is_running(process: int, *, seen_at: float | None = None) -> bool:

@@ -68,50 +68,33 @@ class StdoutError(StorageError):
     """Standard output is full, or its device fails."""
 
 
-class _Stdout(io.TextIOWrapper):
-    """Standard output. What cannot be written is an error of s3t's own; Python would try it again at the end."""
+class _Stream(io.TextIOWrapper):
+    """A standard stream. What stdout cannot take is an error of s3t's own: Python would try it again at the end. What
+    stderr cannot take is dropped: a message that nobody can read stops no command.
+    """
 
     def write(self, text: str, /) -> int:
-        with self._told():
+        with self._refusals():
             return super().write(text)
+        return len(text)
 
     def flush(self) -> None:
-        with self._told():
+        with self._refusals():
             super().flush()
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _refusals(self) -> Iterator[None]:
         try:
             yield
-        except BrokenPipeError:  # a reader that has enough, such as head
-            _lead_nowhere(self)
-            raise
         except OSError as error:
-            _lead_nowhere(self)
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self.fileno())
+            os.close(nowhere)
+            if self.fileno() == 2:
+                return
+            if isinstance(error, BrokenPipeError):  # a reader that has enough, such as head
+                raise
             raise StdoutError(f"the result could not be written to stdout: {error.strerror or error}") from error
-
-
-class _Stderr(io.TextIOWrapper):
-    """Standard error. What it cannot take is dropped: a message that nobody can read stops no command."""
-
-    def write(self, text: str, /) -> int:
-        try:
-            return super().write(text)
-        except OSError:
-            _lead_nowhere(self)
-            return len(text)
-
-    def flush(self) -> None:
-        try:
-            super().flush()
-        except OSError:
-            _lead_nowhere(self)
-
-
-def _lead_nowhere(stream: io.TextIOWrapper) -> None:
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, stream.fileno())
-    os.close(nowhere)
 
 
 def set_up_streams() -> None:
@@ -130,12 +113,12 @@ def set_up_streams() -> None:
                 os.close(opened)
     if sys.stdin is None:
         sys.stdin = open(0, closefd=False)  # noqa: SIM115
-    for name, number, kind in (("stdout", 1, _Stdout), ("stderr", 2, _Stderr)):
+    for name, number in (("stdout", 1), ("stderr", 2)):
         found = getattr(sys, name)
         if found is None or isinstance(found, io.TextIOWrapper):  # nobody has put another in its place
             raw = open(number, "wb", closefd=False) if found is None else found.detach()  # noqa: SIM115
             encoding, live = ("utf-8", False) if found is None else (found.encoding, found.line_buffering)
-            setattr(sys, name, kind(raw, encoding=encoding, errors="backslashreplace", line_buffering=live))
+            setattr(sys, name, _Stream(raw, encoding=encoding, errors="backslashreplace", line_buffering=live))
 
 
 def exit_on_sigterm() -> None:

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import s3t
-from s3t.export import folders
+from s3t import processes
 from s3t.export.folders import (
     File,
     files_in,
@@ -141,7 +141,7 @@ def test_a_mark_tells_whether_its_process_still_writes():
 
 def test_another_machine_s_mark_counts_for_a_day(monkeypatch):
     now = 1_000_000.0
-    monkeypatch.setattr(folders.time, "time", lambda: now)
+    monkeypatch.setattr(processes.time, "time", lambda: now)
     mark = f"elsewhere_1_2-{os.getpid()}-ab"
     assert is_being_written(mark, announced_at=now - 3600)
     assert not is_being_written(mark, announced_at=now - 90_000)

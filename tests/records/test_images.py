@@ -20,9 +20,13 @@ IMAGE = [[(row * column) % 251 for column in range(32)] for row in range(32)]
 
 
 def problems_of(cell, folder):
-    rows, problems = pa.table({"image": pa.array([cell])}), Problems(Positions("row"))
-    image_bytes(Table(rows=rows, where="", folder=folder, first=0, problems=problems), "image")
-    return problems.sentences()
+    rows, problems = pa.table({"image": pa.array([cell])}), Problems("the images", Positions("row"))
+    image_bytes(Table(rows=rows, folder=folder, first=0, problems=problems), "image")
+    try:
+        problems.refuse()
+    except DataError as error:
+        return list(error.problems)
+    return []
 
 
 def head_of_png(width, height):

@@ -95,7 +95,7 @@ def test_a_written_slice_is_read_back_with_its_digest(tmp_path):
     digest = slices.put(PLACE, rows)
     assert digest == slice_digest(rows, SECRET)
     assert slices.read(PLACE, digest).to_pylist() == rows.to_pylist()
-    assert slices.names_in(PLACE, digest)["record"].to_pylist() == ["x", "y"]
+    assert slices.read(PLACE, digest, ["record", "subject"])["record"].to_pylist() == ["x", "y"]
     assert (slices.count_rows(PLACE, digest), slices.versions()) == (2, {PLACE: {digest}})
 
 

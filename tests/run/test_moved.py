@@ -8,7 +8,7 @@ import pyarrow.parquet
 import pytest
 
 import s3t
-from s3t.deletion import unfinished
+from s3t import processes
 from s3t.deletion.unfinished import new_folder
 from s3t.ledger import Clone
 from s3t.ledger.locks import file_lock
@@ -244,7 +244,7 @@ def test_what_a_killed_clone_left_goes_with_a_deletion_of_the_run(path, tmp_path
             run.erase()
         assert left.exists()
         assert run.log()[-1].erased_at is None
-        monkeypatch.setattr(unfinished, "is_running", lambda *_arguments, **_options: False)
+        monkeypatch.setattr(processes, "is_running", lambda *_arguments, **_options: False)
         assert run.erase().unfinished == ()
         with roles(run).ledger.reading() as transaction:
             assert transaction.rows.all(Clone) == []
@@ -253,7 +253,7 @@ def test_what_a_killed_clone_left_goes_with_a_deletion_of_the_run(path, tmp_path
 
 def test_what_a_killed_clone_left_goes_with_the_next_opening(path, tmp_path, monkeypatch):
     left = killed_clone(path, tmp_path / "elsewhere" / "clone", monkeypatch)
-    monkeypatch.setattr(unfinished, "is_running", lambda *_arguments, **_options: False)
+    monkeypatch.setattr(processes, "is_running", lambda *_arguments, **_options: False)
     s3t.Run.open(path).close()
     assert not left.exists()
 

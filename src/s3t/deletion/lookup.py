@@ -85,7 +85,7 @@ class Lookup:
         digest = self.ledger.snapshot().slices[place].digest
         while True:
             try:
-                return self.slices.names_in(place, digest)
+                return self.slices.read(place, digest, ["record", "subject"])
             except IntegrityError:  # unless another process has superseded and removed it
                 before, digest = digest, self.ledger.snapshot().slices[place].digest
                 if digest == before:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import glob
 import os
-import time
 from contextlib import suppress
 from pathlib import Path
 
 from s3t.errors import S3TError
 from s3t.ledger import Ledger
 from s3t.ledger.engines import address_of
-from s3t.processes import is_running, this_machine, was_before
+from s3t.processes import may_be_at_work
 from s3t.store.disk import remove_folder_durably, temporary_name
 from s3t.store.folder import Layout, read_description
 
 _INIT = ".init-"
-_FORGOTTEN_SECONDS = 86_400.0
-"""Time without a write after which another machine's unfinished folder counts as abandoned, in seconds."""
 
 
 def new_folder(run: Path) -> Path:
@@ -37,22 +34,13 @@ def remove_left(folder: Path) -> bool:
     If the database does not answer, the ledger stays: it holds keyed hashes, whose key goes with the folder.
     """
     if folder.exists():
-        if _is_at_work(folder):
+        try:
+            changed = folder.stat().st_mtime
+        except FileNotFoundError:  # removed meanwhile, or renamed: it has become a run
+            return False
+        if may_be_at_work(folder.name.rpartition(_INIT)[2], seen_at=changed):
             return False
         with suppress(S3TError):  # there is no ledger before there is a description
             Ledger.drop_at(address_of(Layout(folder), read_description(Layout(folder))))
         remove_folder_durably(folder)  # another process may remove it, too
     return True
-
-
-def _is_at_work(left: Path) -> bool:
-    """True if the process that made an unfinished folder may still be running."""
-    machine, _, rest = left.name.rpartition(_INIT)[2].partition("-")
-    process = rest.partition("-")[0]
-    try:
-        changed = left.stat().st_mtime
-    except FileNotFoundError:  # removed meanwhile, or renamed: it has become a run
-        return True
-    if machine == this_machine() and process.isdecimal():
-        return is_running(int(process), seen_at=changed)
-    return not was_before(machine) and changed > time.time() - _FORGOTTEN_SECONDS

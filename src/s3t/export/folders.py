@@ -8,7 +8,6 @@ import json
 import os
 import platform
 import stat
-import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,15 +15,13 @@ from typing import NamedTuple
 
 from s3t.errors import InputError
 from s3t.export.description import DESCRIPTION, README
-from s3t.processes import is_running, this_machine, was_before
+from s3t.processes import may_be_at_work, this_machine
 from s3t.store.disk import publish_folder, remove_durably, remove_folder_durably, temporary_name
 
 _BESIDE = (DESCRIPTION, README)
 """Files that are not content: the name does not follow from them."""
 _DIGITS = 16
 _PART = ".s3t-export-"
-_FORGOTTEN_SECONDS = 86_400.0
-"""Time after which an export of another machine that was announced and not finished counts as abandoned, in seconds."""
 
 
 class File(NamedTuple):
@@ -64,12 +61,9 @@ def part_folder(output: Path, mark: str) -> Path:
 
 
 def is_being_written(mark: str, *, announced_at: float) -> bool:
-    machine, process, _ = mark.rsplit("-", 2)
-    if machine != this_machine():
-        return not was_before(machine) and announced_at > time.time() - _FORGOTTEN_SECONDS
-    if int(process) == os.getpid():
+    if mark.startswith(f"{this_machine()}-{os.getpid()}-"):
         return mark in _writing
-    return is_running(int(process), seen_at=announced_at)
+    return may_be_at_work(mark, seen_at=announced_at)
 
 
 def digest_of(path: Path) -> str:

@@ -28,11 +28,7 @@ _ORDER = " order"
 class Split(Mapping[Place, pa.Table]):
     """Every slice's rows, in the slice's order; slices without records are there, empty.
 
-    A slice is gathered whenever it is asked for, and not kept.
-
-    Args:
-        spill: keeps the records; empty.
-        secret: decides the slice, and the order within it.
+    A slice is gathered whenever it is asked for, and not kept. The secret decides the slice, and the order within it.
     """
 
     def __init__(self, spill: Spill, *, secret: Secret, shards: int, slices: int) -> None:
@@ -40,11 +36,7 @@ class Split(Mapping[Place, pa.Table]):
         self._schema: pa.Schema | None = None
 
     def add(self, rows: pa.Table, among: Sequence[Sequence[int]] | None = None) -> None:
-        """Take in some records, all with the same columns.
-
-        Args:
-            among: for each row, the slices that its group is spread over; None where there are no groups.
-        """
+        """Take in some records, all with the same columns; `among` as in `Records`."""
         places, order = self._places_and_order(rows, among)
         column = pa.Array.from_buffers(pa.binary(_SORTED_BYTES), rows.num_rows, [None, pa.py_buffer(order)])
         rows = rows.append_column(_ORDER, column)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from pydantic import BaseModel, ValidationError
@@ -32,8 +33,6 @@ class Parent(BaseModel, frozen=True, extra="forbid"):
 
 
 class Manifest(BaseModel, frozen=True, extra="forbid"):
-    """The manifest of one artifact."""
-
     format: int = 1
     key: str
     """Key of the stage, and name of the file."""
@@ -65,8 +64,6 @@ class Manifest(BaseModel, frozen=True, extra="forbid"):
 
 @dataclass(frozen=True, kw_only=True)
 class Artifact:
-    """A stage as stored."""
-
     content: bytes
     """The safetensors file; its hash is the manifest's."""
     manifest: Manifest
@@ -94,31 +91,26 @@ class Artifacts:
             manifest = Manifest.model_validate_json(self._read(beside))
         except (OSError, ValidationError) as error:
             raise IntegrityError(f"artifact {name} cannot be read ({error}); run `s3t repair`") from error
+        remedy = "from the run's folder artifacts, then run `s3t repair`"
         if hashlib.sha256(content).hexdigest() != manifest.sha256:
-            raise IntegrityError(
-                f"artifact {name}: its bytes are not those that its manifest names; remove the file from the run's "
-                "folder artifacts, then run `s3t repair`"
-            )
+            what = "its bytes are not those that its manifest names; remove the file"
+            raise IntegrityError(f"artifact {name}: {what} {remedy}")
         if (manifest.key, manifest.shard) != (key, shard):
-            raise IntegrityError(
-                f"artifact {name}: its manifest is that of another stage; remove both files from the run's folder "
-                "artifacts, then run `s3t repair`"
-            )
+            what = "its manifest is that of another stage; remove both files"
+            raise IntegrityError(f"artifact {name}: {what} {remedy}")
         return Artifact(content=content, manifest=manifest)
 
     def manifest(self, shard: int, key: str) -> Manifest | None:
         """A manifest, its artifact not looked at; None if it cannot be read."""
-        try:
+        with suppress(OSError, ValidationError):
             return Manifest.model_validate_json(self._read(blobs_of(shard, key)[1]))
-        except (OSError, ValidationError):
-            return None
+        return None
 
     def manifest_digest(self, shard: int, key: str) -> str | None:
         """SHA-256 of a manifest; None if it cannot be read."""
-        try:
+        with suppress(OSError):
             return hashlib.sha256(self._read(blobs_of(shard, key)[1])).hexdigest()
-        except OSError:
-            return None
+        return None
 
     def keys(self) -> set[tuple[int, str]]:
         """Every (shard, key) of which a blob is there. Lists the store."""

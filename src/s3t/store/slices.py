@@ -43,8 +43,6 @@ def version_name(place: Place, digest: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Slices:
-    """Versions of one run's slices."""
-
     blobs: Blobs
     secret: Secret
     run: Path
@@ -66,13 +64,6 @@ class Slices:
                     content = file.read()
         self.blobs.put(name, content)
         return digest
-
-    def read(self, place: Place, digest: str) -> pa.Table:
-        return self._table(place, digest)
-
-    def names_in(self, place: Place, digest: str) -> pa.Table:
-        """The columns `record` and `subject` of a version, and nothing else of it; its digest is not looked at."""
-        return self._table(place, digest, ["record", "subject"])
 
     def count_rows(self, place: Place, digest: str) -> int | None:
         """Number of rows of a version, from its footer alone; None if it is missing or unreadable."""
@@ -99,7 +90,8 @@ class Slices:
     def where(self, place: Place, digest: str) -> str:
         return f"{self.run}/slices/{version_name(place, digest)}"
 
-    def _table(self, place: Place, digest: str, columns: list[str] | None = None) -> pa.Table:
+    def read(self, place: Place, digest: str, columns: list[str] | None = None) -> pa.Table:
+        """A version; or some columns, and nothing else of it: then its digest is not looked at."""
         from s3t.store.tables import UNREADABLE, table_in
 
         what, reconcile = f"the file of slice {place.slice} of shard {place.shard}", f"run `s3t reconcile {self.run}`"

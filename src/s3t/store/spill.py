@@ -9,31 +9,28 @@ import os
 import tempfile
 from array import array
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Self
+from typing import IO
 
 
-class Spill:
+class Spill(AbstractContextManager["Spill"]):
     """Chunks of bytes by key, each key's in the order in which they came. Takes 16 bytes of memory a chunk.
 
-    The file is made with the first chunk, and given back by `close`.
-
-    Args:
-        folder: on whose disk the file is made; a folder above it, if it does not exist yet.
+    The file is made with the first chunk, in the folder or the first one above it that exists, and given back at the
+    end.
     """
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self._folder = folder.absolute()
         self._file: IO[bytes] | None = None
         self._end = 0
         self._chunks: dict[int, array[int]] = {}
         """By key, the start and the length of each chunk."""
 
     def add(self, key: int, content: bytes | bytearray) -> None:
-        """Append a chunk."""
         if self._file is None:
-            folder = _nearest(self._folder)
+            folder = next(path for path in (self._folder, *self._folder.parents) if path.is_dir())
             self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115 - `close` closes it
         rest = memoryview(content)
         while rest:
@@ -52,22 +49,7 @@ class Spill:
                 raise OSError(f"a temporary file gave {len(content)} bytes of {length}")
             yield content
 
-    def close(self) -> None:
-        """Give the file back."""
+    def __exit__(self, *_: object) -> None:
         if self._file is not None:
             self._file.close()
         self._file, self._chunks = None, {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-def _nearest(folder: Path) -> Path:
-    """The folder, or the first above it that exists."""
-    folder = folder.absolute()
-    return next((path for path in (folder, *folder.parents) if path.is_dir()), folder)
