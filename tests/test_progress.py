@@ -43,7 +43,7 @@ def train(shown, wait):
 
 
 def test_a_log_has_a_line_when_a_stage_begins_and_one_when_it_ends(clock, capsys):
-    train(progress.Lines(), clock)
+    train(ProgressBar(), clock)
     assert capsys.readouterr().err.splitlines() == [
         "training 3 stages on 10 records, 2 epochs each",
         "stage (1) of shard 0 begins: 10 records, 2 epochs",
@@ -57,7 +57,7 @@ def test_a_log_has_a_line_when_a_stage_begins_and_one_when_it_ends(clock, capsys
 
 
 def test_within_a_stage_a_log_has_a_line_every_ten_seconds_at_most(clock, capsys):
-    lines = progress.Lines()
+    lines = ProgressBar()
     lines(WorkStart(what="training", total=1000))
     lines(StageStart(stage=FIRST, records=100, epochs=10))
     for epoch in range(1, 11):
@@ -72,7 +72,7 @@ def test_within_a_stage_a_log_has_a_line_every_ten_seconds_at_most(clock, capsys
 
 
 def test_other_work_has_a_line_at_its_end_and_before_only_if_it_takes_long(clock, capsys):
-    lines = progress.Lines()
+    lines = ProgressBar()
     lines(WorkStart(what="predicting", total=30))
     for _ in range(3):
         clock(6)
@@ -88,7 +88,7 @@ def test_other_work_has_a_line_at_its_end_and_before_only_if_it_takes_long(clock
 
 
 def test_many_losses_are_shortened_a_regressions_error_is_one_and_no_record_is_said(clock, capsys):
-    lines = progress.Lines()
+    lines = ProgressBar()
     for losses, validation in ((tuple(range(20, 0, -1)), -0.5), ((), None)):
         lines(StageEnd(stage=FIRST, losses=losses, steps=1, seconds=125.0, validation=validation))
     first, second = capsys.readouterr().err.splitlines()
@@ -108,7 +108,7 @@ def test_a_terminal_has_a_bar_with_the_loss_and_a_line_for_every_stage(monkeypat
 
 def test_the_bar_names_the_loss_first_and_cuts_the_stage_rather_than_the_numbers():
     screen = io.StringIO()
-    bar = progress.Bar(Console(file=screen, force_terminal=True, width=60))
+    bar = ProgressBar(Console(file=screen, force_terminal=True, width=60))
     bar(WorkStart(what="training 3 stages on 10 records, 2 epochs each", total=50))
     bar(WorkStep(count=20))
     bar(TrainingStart(stages=3))
@@ -119,8 +119,3 @@ def test_the_bar_names_the_loss_first_and_cuts_the_stage_rather_than_the_numbers
     shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen.getvalue())
     bar(WorkEnd())
     assert re.search(r"1/3 loss 0\.1235, st.* 40% ", shown)
-
-
-def test_where_stderr_is_no_terminal_the_bar_is_lines(clock, capsys):
-    train(ProgressBar(), clock)
-    assert len(capsys.readouterr().err.splitlines()) == 7

@@ -21,56 +21,73 @@ MAX_LOSSES = 8
 class ProgressBar:
     """A progress bar on stderr, and in training a line for every stage that is stored; pass it as `progress=`.
 
-    It shows a percentage, since users do not count in steps. Where stderr is no terminal, lines take its place.
+    It shows a percentage, since users do not count in steps, on a console of rich: by default stderr's. Where that is no
+    terminal, lines take its place: one when a stage begins and one when it ends; in between, and in other work, one
+    every ten seconds.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, console: Console | None = None) -> None:
         from rich.console import Console
 
-        console = Console(stderr=True)
-        self._display = Bar(console) if console.is_terminal or console.is_jupyter else Lines()
-
-    def __call__(self, event: Event) -> None:
-        """Show an event."""
-        self._display(event)
-
-
-class Bar:
-    """The bar, on a console."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
+        self._console = console or Console(stderr=True)
+        self._draws = self._console.is_terminal or self._console.is_jupyter
         self.drawn: Progress | None = None
         self._task: TaskID
         self._what = ""
-        self._stages = self._stored = 0
+        self._total = self._count = self._stages = self._stored = 0
+        self._began = self._last = 0.0
+        self._first: tuple[float, int] | None = None
 
     def __call__(self, event: Event) -> None:
+        """Show an event."""
         match event:
-            case WorkStart() if event.total:
-                self._what = event.what
-                self._draw(event.total)
+            case WorkStart():
+                self._what, self._total, self._count = event.what, event.total, 0
+                self._stages = self._stored = 0
+                self._began = self._last = time.monotonic()
+                self._first = None
+                if self._draws and event.total:
+                    self._draw()
             case WorkNote():
                 self._describe(f"{self._what}: {event.what}")
-            case WorkStep() if self.drawn is not None:
-                self.drawn.advance(self._task, event.count)
+            case WorkStep():
+                self._count += event.count
+                if self._first is None:  # the model is in memory now
+                    self._first = time.monotonic(), self._count
+                if self.drawn is not None:
+                    self.drawn.advance(self._task, event.count)
+                elif self._total and self._is_quiet():
+                    self._say(f"{self._what}: {self._count / self._total:.0%}{self._left()}")
             case TrainingStart():
-                self._stages, self._stored = event.stages, 0
+                self._stages = event.stages
+                if event.stages:
+                    self._say(self._what)
             case StageStart():
                 self._describe(f"{self._at()} {event.stage}")
+                epochs = f", {counted(event.epochs, 'epoch')}" if event.epochs else ""
+                self._say(f"{event.stage} begins: {counted(event.records, 'record')}{epochs}")
             case EpochEnd():
                 self._describe(f"{self._at()} loss {event.loss:.4g}, {event.stage}")
+                if event.epoch < event.epochs and self._is_quiet():
+                    epoch = f"epoch {event.epoch} of {event.epochs}, loss {event.loss:.4g}"
+                    self._say(f"{event.stage}: {epoch}{self._left()}")
             case StageEnd():
-                from rich.text import Text
-
                 self._stored += 1
-                self._console.print(Text(described_end(event)), highlight=False, soft_wrap=True)
+                if self._draws:
+                    from rich.text import Text
+
+                    self._console.print(Text(described_end(event)), highlight=False, soft_wrap=True)
+                # A stage that a deletion takes meanwhile is trained and counted again.
+                of = counted(max(self._stages, self._stored), "stage")
+                self._say(f"{described_end(event)}; {self._stored} of {of}{self._left()}")
             case WorkEnd() if self.drawn is not None:
                 self._describe(self._what)
                 self.drawn.stop()
                 self.drawn = None
+            case WorkEnd() if self._count and not self._stages:  # training has printed lines of its own
+                self._say(f"{self._what}: {duration(time.monotonic() - self._began)}")
 
-    def _draw(self, total: int) -> None:
+    def _draw(self) -> None:
         # Imported where a bar is drawn: a short command draws none.
         from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
         from rich.table import Column
@@ -84,7 +101,7 @@ class Bar:
             console=self._console,
             expand=True,
         )
-        self._task = self.drawn.add_task(self._what, total=total)
+        self._task = self.drawn.add_task(self._what, total=self._total)
         self.drawn.start()
 
     def _at(self) -> str:
@@ -94,53 +111,13 @@ class Bar:
         if self.drawn is not None:
             self.drawn.update(self._task, description=what)
 
-
-class Lines:
-    """A line when a stage begins and one when it ends; in between, and in other work, one every ten seconds."""
-
-    def __init__(self) -> None:
-        self._what = ""
-        self._total = self._count = self._stages = self._stored = 0
-        self._began = self._last = 0.0
-        self._first: tuple[float, int] | None = None
-
-    def __call__(self, event: Event) -> None:
-        match event:
-            case WorkStart():
-                self._what, self._total, self._count = event.what, event.total, 0
-                self._stages = self._stored = 0
-                self._began = self._last = time.monotonic()
-                self._first = None
-            case WorkStep():
-                self._count += event.count
-                if self._first is None:  # the model is in memory now
-                    self._first = time.monotonic(), self._count
-                if self._total and self._is_quiet():
-                    self._say(f"{self._what}: {self._count / self._total:.0%}{self._left()}")
-            case TrainingStart():
-                self._stages = event.stages
-                if event.stages:
-                    self._say(self._what)
-            case StageStart():
-                epochs = f", {counted(event.epochs, 'epoch')}" if event.epochs else ""
-                self._say(f"{event.stage} begins: {counted(event.records, 'record')}{epochs}")
-            case EpochEnd() if event.epoch < event.epochs and self._is_quiet():
-                epoch = f"epoch {event.epoch} of {event.epochs}, loss {event.loss:.4g}"
-                self._say(f"{event.stage}: {epoch}{self._left()}")
-            case StageEnd():
-                self._stored += 1
-                # A stage that a deletion takes meanwhile is trained and counted again.
-                of = counted(max(self._stages, self._stored), "stage")
-                self._say(f"{described_end(event)}; {self._stored} of {of}{self._left()}")
-            case WorkEnd() if self._count and not self._stages:  # training has printed lines of its own
-                self._say(f"{self._what}: {duration(time.monotonic() - self._began)}")
-
     def _is_quiet(self) -> bool:
         return time.monotonic() - self._last >= QUIET_SECONDS
 
     def _say(self, line: str) -> None:
-        self._last = time.monotonic()
-        print(line, file=sys.stderr, flush=True)
+        if not self._draws:
+            self._last = time.monotonic()
+            print(line, file=sys.stderr, flush=True)
 
     def _left(self) -> str:
         """The expected time left, at the speed so far."""

@@ -2,7 +2,3 @@
 
 Imports neither torch nor the library's rooms until a command runs, so `s3t --help` answers at once.
 """
-
-from s3t.cli.app import main
-
-__all__ = ["main"]

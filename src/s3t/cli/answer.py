@@ -122,13 +122,9 @@ def _refuse_if(*checks: tuple[object, str]) -> None:
         raise InputError("the command", problems)
 
 
-def _source(data: Path) -> Path | BinaryIO:
-    return sys.stdin.buffer if data == STDIN else data
-
-
-def _format(data: Path, form: str | None) -> str | None:
-    """Format of the source; None: as the file's suffix says."""
-    return form or ("jsonl" if data == STDIN else None)
+def _source(data: Path, form: str | None) -> tuple[Path | BinaryIO, str | None]:
+    """A file, or stdin, and its format; None: as the file's suffix says."""
+    return (sys.stdin.buffer, form or "jsonl") if data == STDIN else (data, form)
 
 
 def _ask_run(
@@ -145,7 +141,8 @@ def _ask_run(
     elif whole and data != STDIN and form is None:
         answers = [run.predict(data, progress=ProgressBar())]
     else:
-        answers = run.predict_windows(_source(data), form=_format(data, form), whole=whole)
+        source, form = _source(data, form)
+        answers = run.predict_windows(source, form=form, whole=whole)
     for window in answers:
         yield window.to_json(top=top)
 
@@ -158,8 +155,8 @@ def _ask_server(
     if data is not None:
         from s3t.records.reading import WHOLE, format_of, read_rows
 
-        source = _source(data)
-        windows = read_rows(source, format_of(source, _format(data, form)), size=WHOLE if whole else _AT_ONCE)
+        source, form = _source(data, form)
+        windows = read_rows(source, format_of(source, form), size=WHOLE if whole else _AT_ONCE)
     for rows, places in windows:
         found = client.predict(list(rows), top=top)
         for row in found["predictions"]:
