@@ -21,8 +21,8 @@ MAX_LOSSES = 8
 class ProgressBar:
     """A progress bar on stderr, and in training a line for every stage that is stored; pass it as `progress=`.
 
-    It shows a percentage, since users do not count in steps, on a console of rich: by default stderr's. Where that is no
-    terminal, lines take its place: one when a stage begins and one when it ends; in between, and in other work, one
+    It shows a percentage, since users do not count in steps, on a console of rich: by default stderr's. Where that is
+    no terminal, lines take its place: one when a stage begins and one when it ends; in between, and in other work, one
     every ten seconds.
     """
 
