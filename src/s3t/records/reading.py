@@ -111,7 +111,7 @@ class Problems:
     """
 
     def __init__(self, where: str, positions: Positions) -> None:
-        self._where, self.positions = where, positions
+        self.where, self.positions = where, positions
         self._records: dict[str, list[int]] = {}
 
     def add(self, problem: str, record: int | None = None) -> None:
@@ -126,7 +126,7 @@ class Problems:
         ordered = sorted(self._records.items(), key=lambda problem: bool(problem[1]))
         if ordered:
             listed = (f"{self.positions.named(rows)}: {problem}" if rows else problem for problem, rows in ordered)
-            raise DataError(self._where, listed)
+            raise DataError(self.where, listed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,24 +280,25 @@ def read_windows(
     if isinstance(data, str | Path) or hasattr(data, "read"):
         source = Path(data) if isinstance(data, str) else cast("Path | BinaryIO", data)
         folder = source.parent if isinstance(source, Path) else folder
-        where, problems, windows = _opened(source, format_of(source, form), size)
+        problems, windows = _opened(source, format_of(source, form), size)
     else:
-        where = f"the {type(data).__name__}"
-        problems, rows = Problems(where, Positions("row")), _from_memory(data, columns, where)
+        problems = Problems(f"the {type(data).__name__}", Positions("row"))
+        rows = _from_memory(data, columns, problems.where)
         # No more than there are: without columns a slice would grow.
         starts = range(0, max(rows.num_rows, 1), size)
-        windows = _numbered((rows.slice(at, min(size, rows.num_rows - at)) for at in starts), problems)
-    of_rows = Problems(where, problems.positions)
+        windows = ((at, rows.slice(at, min(size, rows.num_rows - at))) for at in starts)
+    of_rows = Problems(problems.where, problems.positions)
     for first, window in windows:
         table = window if isinstance(window, pa.Table) else _json_table(window, columns, problems, first)
         _check_decodable(table, columns, problems, first)
         if not problems:
             yield Table(rows=table, folder=folder, first=first, problems=of_rows)
+    problems.refuse()
 
 
 def read_rows(source: Path | BinaryIO, form: Format, *, size: int) -> Iterator[tuple[list[dict[str, Any]], list[int]]]:
     """Yields (at most `size` rows as mappings, their lines or row numbers) of a file or a pipe."""
-    _, problems, windows = _opened(source, form, size)
+    problems, windows = _opened(source, form, size)
     for first, rows in windows:
         if isinstance(rows, pa.Table):
             _check_decodable(rows, rows.column_names, problems, first)
@@ -306,30 +307,13 @@ def read_rows(source: Path | BinaryIO, form: Format, *, size: int) -> Iterator[t
         if not problems:
             listed = rows if isinstance(rows, list) else rows.to_pylist()
             yield listed, problems.positions.numbers(range(first, first + len(listed)))
+    problems.refuse()
 
 
-def _opened(source: Path | BinaryIO, form: Format, size: int) -> tuple[str, Problems, Iterator[tuple[int, Window]]]:
-    """(Name, problems, numbered windows) of a file or a pipe."""
+def _opened(source: Path | BinaryIO, form: Format, size: int) -> tuple[Problems, Iterator[tuple[int, Window]]]:
     where = str(source) if isinstance(source, Path) else "standard input"
     problems = Problems(where, Positions("row" if form == "parquet" else "line"))
-    windows = _windows(source, form, problems, size)
-    return where, problems, _numbered(windows, problems, endless=not isinstance(source, Path))
-
-
-def _numbered(windows: Iterable[Window], problems: Problems, *, endless: bool = False) -> Iterator[tuple[int, Window]]:
-    """Yields each window behind the number of its first row. At the end, or at the first problem of a pipe, which may
-    never end, all problems are raised: here, where no library's error is handled, which quotes what it could not read.
-    """
-    first = 0
-    try:
-        for window in windows:
-            yield first, window
-            if problems and endless:
-                break
-            first += len(window)
-    except UnreadableError as fault:
-        problems.add(str(fault))
-    problems.refuse()
+    return problems, _windows(source, form, problems, size)
 
 
 def columns_in_words(present: Sequence[str], wanted: Iterable[str]) -> str:
@@ -437,30 +421,38 @@ def _readable(value: Any) -> bool:
 # Files and pipes.
 
 
-def _windows(source: Path | BinaryIO, form: str, problems: Problems, size: int) -> Iterator[Window]:
-    """Windows of a file or a pipe; at least one, if all is well."""
-    path = source if isinstance(source, Path) else None
-    if path is None and form == "parquet":
-        raise UnreadableError("cannot be Parquet, whose end is read first; write it to a file, or send JSON lines")
-    if path is not None and (problem := reading_problem(path)) is not None:
-        raise UnreadableError(problem)
+def _windows(source: Path | BinaryIO, form: Format, problems: Problems, size: int) -> Iterator[tuple[int, Window]]:
+    """Yields (number of its first row, window) of a file or a pipe; at least one, if all is well. Of a pipe, which may
+    never end, none follows a problem.
+    """
+    path, first = source if isinstance(source, Path) else None, 0
     try:
+        if path is None and form == "parquet":
+            raise UnreadableError("cannot be Parquet, whose end is read first; write it to a file, or send JSON lines")
+        if path is not None and (problem := reading_problem(path)) is not None:
+            raise UnreadableError(problem)
         with open_regular(path) if path is not None else nullcontext(cast("BinaryIO", source)) as file:
             before = None if path is None else _state(file)
+            windows: Iterable[Window]
             if form == "jsonl":
                 rows = _json_rows(file, problems, endless=path is None)
-                yield from _cut(rows, problems.positions, size, most=size < WHOLE)
+                windows = _cut(rows, problems.positions, size, most=size < WHOLE)
             elif form == "parquet":
-                yield from _parquet_windows(file, size)
+                windows = _parquet_windows(file, size)
             else:
                 tables = _csv_windows(file, problems, min(size, WINDOW_ROWS))
-                yield from tables if size < WHOLE else [pa.concat_tables(tables)]
+                windows = tables if size < WHOLE else [pa.concat_tables(tables)]
+            for window in windows:
+                yield first, window
+                if problems and path is None:
+                    return
+                first += len(window)
             if before is not None and _state(file) != before:
                 raise UnreadableError("changed while it was read; run the command again when it is complete")
+    except UnreadableError as fault:
+        problems.add(str(fault))
     except OSError as error:
-        raise UnreadableError(
-            f"cannot be read, perhaps truncated: {error.strerror or 'its bytes are damaged'}"
-        ) from None
+        problems.add(f"cannot be read, perhaps truncated: {error.strerror or 'its bytes are damaged'}")
 
 
 def _state(file: BinaryIO) -> tuple[int, int]:
