@@ -23,7 +23,6 @@ import numpy as np
 from pydantic import BaseModel, Field, computed_field, model_validator
 
 from s3t.core import AsNeeded, FixedOrders, StageCosts
-from s3t.descriptions import describe
 from s3t.orders import Setting, select
 from s3t.planning.bounds import cost_of_a_hit, first_failure, least_after_deletion, least_cost, paper_bound
 from s3t.planning.simulation import Deletions, Floats, Life, Shown, simulate_repairs
@@ -149,7 +148,7 @@ class Demand(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
         )
 
 
-class System(BaseModel, frozen=True, json_schema_extra=describe):
+class System(BaseModel, frozen=True, use_attribute_docstrings=True):
     """A system, and what it is expected to cost and to serve. Costs are in full trainings."""
 
     shards: int
@@ -202,7 +201,7 @@ class System(BaseModel, frozen=True, json_schema_extra=describe):
         return self.repair_cost / self.repairs if self.repairs else 0.0
 
 
-class Plan(BaseModel, frozen=True, json_schema_extra=describe):
+class Plan(BaseModel, frozen=True, use_attribute_docstrings=True):
     """The answer of `s3t plan`: a proposed system, and its alternatives."""
 
     demand: Demand

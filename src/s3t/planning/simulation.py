@@ -17,7 +17,6 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import BaseModel, PlainSerializer
 
 from s3t.core import AsNeeded, FixedOrders, Order, StageCosts
-from s3t.descriptions import describe
 from s3t.errors import PlanningError
 from s3t.orders.selector import SUM_TOLERANCE
 from s3t.planning.bounds import paper_bound
@@ -467,7 +466,7 @@ class _Forests(_Shards):
         length[short, chain] = depth
 
 
-class Measured(BaseModel, frozen=True, json_schema_extra=describe):
+class Measured(BaseModel, frozen=True, use_attribute_docstrings=True):
     """A quantity over the simulated systems."""
 
     mean: Shown | None
@@ -481,7 +480,7 @@ class Measured(BaseModel, frozen=True, json_schema_extra=describe):
         return cls(mean=float(values.mean()), std=float(values.std()))
 
 
-class RepairCosts(BaseModel, frozen=True, json_schema_extra=describe):
+class RepairCosts(BaseModel, frozen=True, use_attribute_docstrings=True):
     """Repairs of a system over a number of deletions. Costs are in full trainings, or in seconds."""
 
     over: int
@@ -500,7 +499,7 @@ class RepairCosts(BaseModel, frozen=True, json_schema_extra=describe):
     """Share of the deletions that leave the hit shard dead."""
 
 
-class Simulation(BaseModel, frozen=True, json_schema_extra=describe):
+class Simulation(BaseModel, frozen=True, use_attribute_docstrings=True):
     """The answer of `s3t simulate`: numbers of deletions that a system survives, and what repairs cost."""
 
     deletion_rate: Measured
