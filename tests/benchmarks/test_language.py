@@ -10,7 +10,7 @@ import transformers
 from benchmarks import language
 from benchmarks.language_opponents import OPPONENTS, ROW, packed, padded
 from testing.language import make_language_model
-from tests.benchmarks.test_docs import PAGE, listed, row
+from tests.benchmarks.test_docs import PAGE, row
 
 WORDS = {
     "plain": "drawn at random",
