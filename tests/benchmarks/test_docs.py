@@ -79,8 +79,6 @@ def test_the_cache_against_its_bound():
         told = f"cache, {what}: times as fast; share of the bound {gains[0]['bound']:.3g}"
         values = [f"{gain['times_as_fast']:.2f}; {100 * gain['share_of_bound']:.0f} %" for gain in gains]
         assert row(told, values) in PAGE
-    filling = [f"{found[precision]['fill_in_epochs_of_all_stages']:.2f}" for precision in BOTH]
-    assert row("filling the cache, in epochs of all stages", filling) in PAGE
 
 
 def test_the_share_of_the_peak():
