@@ -96,11 +96,8 @@ _SQLITE_FORBIDDEN = ("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")
 def refusal(address: Address, error: Exception, *, ending: bool = False) -> StorageError | IntegrityError:
     """The error to raise; `ending` is True if a writing transaction was being committed."""
     reason = getattr(error, "orig", None) or error
-    name, state, local = (
-        getattr(reason, "sqlite_errorname", ""),
-        getattr(reason, "sqlstate", None),
-        isinstance(address, Path),
-    )
+    name, state = getattr(reason, "sqlite_errorname", ""), getattr(reason, "sqlstate", None)
+    local = isinstance(address, Path)
     undecodable = isinstance(reason, sqlite3.Error) and "decode" in str(reason)
     if undecodable or name.startswith(_SQLITE_DAMAGED) or state in _DAMAGED:
         return IntegrityError(
