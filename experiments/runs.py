@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import os
@@ -74,7 +73,7 @@ def recipe_of(
 def _chosen(method: str, budget: int, selector: str, chains: AsNeeded | None) -> dict[str, Any]:
     """The part of a recipe that says which stages a shard has. Repairs are counted, so no deletion causes one."""
     if chains is not None:
-        return {"deletion": {"repair": {"policy": "as-needed", **dataclasses.asdict(chains)}}}
+        return {"deletion": {"repair": {"policy": "as-needed", **chains.model_dump()}}}
     sequences = {"sequences": {"budget": budget, "selector": selector}} if method == "s3t" else {}
     return {"deletion": {"repair": "manual"}, **sequences}
 

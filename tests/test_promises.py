@@ -12,7 +12,7 @@ import yaml
 
 import s3t
 from s3t.recipe import Recipe, recipe_from
-from s3t.recipe.parts import MethodSettings
+from s3t.recipe.schema import MethodSettings
 from tests.deletion.places import PLACES
 
 ROOT = Path(__file__).resolve().parent.parent

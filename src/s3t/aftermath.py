@@ -54,13 +54,8 @@ STAGES_KEPT = Aftermath(
     changed=None,
     certain=False,
 )
-ORDERS_ADDED = Aftermath(
-    now="the new orders are in run.json already, but not all of their stages are trained",
-    then="run the same command again, which trains what is missing",
-    changed=True,
-)
-REPAIR_CHANGED = Aftermath(
-    now="the new policy of repair is in run.json already, but not all of their stages are trained",
+EXTENDED = Aftermath(
+    now="the new orders or policy of repair are in run.json already, but not all of their stages are trained",
     then="run the same command again, which trains what is missing",
     changed=True,
 )

@@ -191,10 +191,32 @@ def tune(
     about = hashlib.sha256(json.dumps([fields, [repr(choice) for choice in space], digests]).encode()).hexdigest()
     study = _study(folder, about, space, sampler=sampler, seed=seed)
     heard = progress or silent
+
+    def scored(trial: Any) -> float:
+        values = {choice.field: choice.drawn(trial) for choice in space}
+        place, started = folder / f"trial-{trial.number}", time.monotonic()
+        shutil.rmtree(place, ignore_errors=True)
+        try:
+            recipe = with_values(fields, values | {"partition.salt": SALT})
+            with Run.create(place, recipe=recipe, data=data, public_data=True) as run:
+                run.train()
+                score = run.recipe.task.target.score(run.evaluate(validation, per_depth=False).metrics)
+        except (RecipeError, TrainingError) as error:
+            trial.set_user_attr("problem", str(error))
+            trial.set_user_attr("seconds", time.monotonic() - started)
+            raise
+        except BaseException:
+            study.enqueue_trial(values)  # the next call begins with it
+            raise
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+        trial.set_user_attr("seconds", time.monotonic() - started)
+        return score
+
     with telling(heard, f"tuning: {counted(trials, 'trial')}", max(0, trials - len(_done(study)))):
         while (remaining := trials - len(_done(study))) > 0 and not _exhausted(study):
             study.optimize(
-                lambda trial: _score(trial, study, space, fields, data=data, validation=validation, folder=folder),
+                scored,
                 n_trials=remaining,
                 catch=(RecipeError, TrainingError),
                 callbacks=[lambda _study, _trial: heard(WorkStep(count=1))],
@@ -273,37 +295,6 @@ def _study(folder: Path, about: str, space: Sequence[Choice], *, sampler: str, s
     else:  # after a stop it shall not draw again what it drew before
         study.sampler = optuna.samplers.TPESampler(seed=seed + len(study.trials))
     return study
-
-
-def _score(
-    trial: Any,
-    study: Any,
-    space: Sequence[Choice],
-    fields: Mapping[str, Any],
-    *,
-    data: Path,
-    validation: Path,
-    folder: Path,
-) -> float:
-    values = {choice.field: choice.drawn(trial) for choice in space}
-    place, started = folder / f"trial-{trial.number}", time.monotonic()
-    shutil.rmtree(place, ignore_errors=True)
-    try:
-        recipe = with_values(fields, values | {"partition.salt": SALT})
-        with Run.create(place, recipe=recipe, data=data, public_data=True) as run:
-            run.train()
-            score = run.recipe.task.target.score(run.evaluate(validation, per_depth=False).metrics)
-    except (RecipeError, TrainingError) as error:
-        trial.set_user_attr("problem", str(error))
-        trial.set_user_attr("seconds", time.monotonic() - started)
-        raise
-    except BaseException:
-        study.enqueue_trial(values)  # the next call begins with it
-        raise
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
-    trial.set_user_attr("seconds", time.monotonic() - started)
-    return score
 
 
 def _done(study: Any) -> tuple[Trial, ...]:

@@ -303,7 +303,7 @@ def test_orders_that_buy_no_survival_are_told_and_refused_before_anything_is_tra
     assert (told["stages"], told["lost_stages"], told["buys_nothing"]) == (12, 0, True)
     assert told["gain"]["expected_depth_before"] == told["gain"]["expected_depth_after"]
     said = invoke("extend", run, "--budget", 6, "--dry-run").stdout
-    assert "12 stages to train for the new orders; expected depth of a shard" in said
+    assert "12 stages to train for 6 orders a shard, about " in said
     assert re.search(r"2\.00 -> 2\.00 after 1, (1\.3\d) -> \1 after 2", said)
     (problem,) = document("extend", run, "--budget", 6, status=2)["error"]["problems"]
     assert "these orders add no survival; give --anyway" in problem

@@ -63,7 +63,7 @@ def test_hours_of_a_repair_are_told_in_hours_or_in_shorter_units(run):
 def test_spares_are_added_and_trained(run):
     forecast = document("extend", run, "--spares", 2, "--dry-run")
     assert (forecast["stages"], forecast["lost_stages"]) == (2, 0)
-    assert forecast["repair"] == {"policy": "as-needed", "depth": 2, "spares": 2, "spare_depth": 1}
+    assert forecast["repair"] == {"policy": "as-needed", "level": None, "depth": 2, "spares": 2, "spare_depth": 1}
     assert document("status", run)["missing"] == 0
     extended = document("extend", run, "--spares", 2, "--spare-depth", 2)
     assert (extended["repair"]["spares"], extended["repair"]["spare_depth"], extended["trained"]) == (2, 2, 6)

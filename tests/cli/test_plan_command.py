@@ -47,7 +47,7 @@ def test_a_budget_that_nothing_fits_says_what_the_cheapest_costs():
         (("--share", "1.5"), "--share 1.5: give a number less than or equal to 1"),
         (("--budget", "0"), "--budget 0.0: give a number greater than 0"),
         (("--max-slices", "33"), "--max-slices 33: give a number less than or equal to 32"),
-        (("--seed", "-1"), "seed -1 is negative"),
+        (("--seed", "-1"), "--seed -1: give a number greater than or equal to 0"),
         (("--layers", "0"), "--layers 0: give a number greater than or equal to 1"),
         (("--layers", "2", "--layers-per-slice", "3"), "3 layers a slice: the model has 2"),
         (("--training-hours", "0"), "--training-hours 0.0: "),

@@ -9,7 +9,7 @@ import pytest
 
 from s3t.cli import choose
 from s3t.orders import DEFAULT_SELECTOR, SELECTORS, Setting, scores, select
-from s3t.orders.selector import DEFAULT_DELETIONS, DEFAULT_HORIZON
+from s3t.orders.setting import DEFAULT_DELETIONS, DEFAULT_HORIZON
 from s3t.planning.bounds import full_budget_depth
 from s3t.planning.simulation import retention
 from tests.cli import typed
@@ -68,9 +68,9 @@ def test_horizon_and_values_reach_survival():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--slices", 0, "--budget", 1), "0 slices"),
-        (("--slices", -3, "--budget", 1), "-3 slices"),
-        (("--slices", 10_001, "--budget", 1), "10001 slices"),
+        (("--slices", 0, "--budget", 1), "slices: Input should be greater than or equal to 1, not 0"),
+        (("--slices", -3, "--budget", 1), "slices: Input should be greater than or equal to 1, not -3"),
+        (("--slices", 10_001, "--budget", 1), "slices: Input should be less than or equal to 10000, not 10001"),
         (("--slices", 3, "--budget", 0), "budget 0 is not between 1 and 3! = 6"),
         (("--slices", 3, "--budget", 7), "budget 7 is not between 1 and 3! = 6"),
         (("--slices", 30, "--budget", 10**9), "lower the budget"),
@@ -87,11 +87,11 @@ def test_horizon_and_values_reach_survival():
         ((*SMALL, "--prior", "0.5,,0.5,0"), "--prior: number 2 is missing"),
         ((*SMALL, "--prior", "0.5;0.5;0;0"), "number 1 is '0.5;0.5;0;0', not a number"),
         ((*SMALL, "--prior", ""), "--prior: holds no numbers"),
-        ((*SMALL, "--deletions", 0), "0 deletions: the score counts at least 1"),
-        ((*SMALL, "--seed", -1), "seed -1 is negative"),
-        ((*SMALL, "--horizon", "1,0"), "horizon [1, 0]"),
-        ((*SMALL, "--horizon", "1,2.5"), "--horizon: 2.5 is not a whole number"),
-        ((*SMALL, "--horizon", "inf"), "--horizon: inf is not a whole number"),
+        ((*SMALL, "--deletions", 0), "deletions: Input should be greater than or equal to 1, not 0"),
+        ((*SMALL, "--seed", -1), "seed: Input should be greater than or equal to 0, not -1"),
+        ((*SMALL, "--horizon", "1,0"), "horizon.1: Input should be greater than or equal to 1, not 0"),
+        ((*SMALL, "--horizon", "1,2.5"), "horizon.1: Input should be a valid integer, not 2.5"),
+        ((*SMALL, "--horizon", "inf"), "horizon.0: Input should be a valid integer, not inf"),
         ((*SMALL, "--values", "1,2,3"), "the table of values has 3 numbers for 4 slices"),
         ((*SMALL, "--values", "1,2,3,2"), "the table of values falls at F(4)"),
         ((*SMALL, "--values", "x"), "--values: number 1 is 'x'"),

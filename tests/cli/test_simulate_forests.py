@@ -20,7 +20,7 @@ def expected(policy, costs, deletions=None, seed=0):
     found = simulate_repairs(policy, deletions, costs=costs, over=60, trials=50, seed=seed)
     return {
         "over": 60,
-        "training_cost": pytest.approx(found.training),
+        "training_cost": pytest.approx(found.training_cost),
         "dead_share": pytest.approx(found.dead_share),
         "least_hit_depth": found.least_hit_depth,
     } | {
@@ -77,7 +77,6 @@ def test_people_read_what_a_deletion_costs_and_how_many_leave_a_shard_dead(tmp_p
         (("--spare-depth", 4), "spare_depth 4: give 1 to 3"),
         (("--budget", 2), "give one of --budget, orders a shard, and --depth"),
         (("--repair-below", 2), "are of orders; leave out --depth"),
-        (("--repair-every", 2), "are of orders; leave out --depth"),
         (("--vary-by-shard",), "are of orders; leave out --depth"),
         (("--selector", "cyclic"), "are of orders; leave out --depth"),
         (("--stage-seconds", "1,2,3,1e10"), "give at most 1,000,000,000 seconds"),
@@ -99,5 +98,5 @@ def test_chains_and_orders_are_not_mixed_up():
     assert problems(*orders) == ["give one of --budget, orders a shard, and --depth, of a main chain"]
     assert problems(*orders, "--budget", 2, "--spares", 2, "--stage-seconds", "1,2,3,4") == [
         "--spares and --spare-depth are of chains; give --depth, too",
-        "--stage-seconds is of systems that are repaired; give --repair-below, --repair-every or --depth, too",
+        "--stage-seconds is of repaired systems; give --repair-below or --depth, too",
     ]

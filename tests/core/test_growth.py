@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from s3t.core import AsNeeded, StageCosts, depths_after_hit, leaves, prefixes_of, without
-from s3t.core.growth import by_worth, depth_of, worth
+from s3t.core.growth import by_worth, depth_of, may_begin, worth
 from s3t.errors import PlanningError
 
 
@@ -85,7 +86,7 @@ def test_whichever_stages_end_first_a_repair_leads_to_the_same_chains(shard, dat
     policy, known, alive = shard
     planned, forest = set(policy.planned(alive, **known)), alive
     while missing := policy.missing(forest, **known):
-        ready = [prefix for prefix in missing if policy.may_begin(forest, prefix, **known)]
+        ready = [prefix for prefix in missing if may_begin(forest, policy.planned(forest, **known), prefix)]
         together = data.draw(st.lists(st.sampled_from(ready), min_size=1, unique=True), label="trained at once")
         for prefix in data.draw(st.permutations(together), label="their end"):
             forest = leaves((*prefixes_of(forest), prefix))
@@ -125,12 +126,12 @@ def test_worth_follows_declared_chances():
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
-        ({"depth": 0}, ["at least 1 slice"]),
-        ({"depth": 2, "spares": -1, "spare_depth": 3}, ["from 0", "give 1 to 2"]),
+        ({"depth": 0}, ["depth"]),
+        ({"depth": 2, "spares": -1, "spare_depth": 0}, ["spares", "spare_depth"]),
     ],
 )
 def test_numbers_out_of_range_are_all_told(fields, told):
-    with pytest.raises(PlanningError) as caught:
+    with pytest.raises(ValidationError) as caught:
         AsNeeded(**fields)
     assert all(part in str(caught.value) for part in told)
 
@@ -139,6 +140,8 @@ def test_a_policy_that_a_shard_has_no_room_for():
     with pytest.raises(PlanningError, match="at most 4") as caught:
         AsNeeded(depth=5, spares=4).check(4)
     assert "at most 3" in str(caught.value)
+    with pytest.raises(PlanningError, match="give 1 to 2"):
+        AsNeeded(depth=2, spare_depth=3).check(4)
 
 
 @pytest.mark.parametrize("numbers", [(), (1.0, 0.0), (1.0, np.nan), (-1.0,)])

@@ -12,8 +12,18 @@ from hypothesis import strategies as st
 from experiments.retained import retained
 from s3t.errors import SettingError
 from s3t.events import WorkEnd, WorkStart, WorkStep
-from s3t.orders import Setting, bms, cyclic, cyclic_adjacent, expected_worth, orders_of_shards, sorted_cyclic, survival
-from s3t.orders.hits import hits_over
+from s3t.orders import (
+    Setting,
+    bms,
+    cyclic,
+    cyclic_adjacent,
+    expected_worth,
+    orders_of_shards,
+    select,
+    sorted_cyclic,
+    survival,
+)
+from s3t.orders.survival import hits_over
 from tests.orders.test_selectors import priors
 
 module = sys.modules["s3t.orders.survival"]
@@ -252,7 +262,7 @@ def test_values_decide_what_is_worth_keeping():
 
 def test_it_refuses_more_slices_than_it_can_search():
     with pytest.raises(SettingError, match="at most 512 slices, not 513"):
-        survival(Setting(slices=513, budget=1))
+        select("survival", Setting(slices=513, budget=1))
 
 
 def test_it_ends_with_cyclic_orders_when_the_evaluations_are_spent(monkeypatch):

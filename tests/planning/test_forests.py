@@ -54,7 +54,7 @@ def test_a_simulation_agrees_with_the_long_run():
     assert found.mean_depth.mean() == exact.mean_depth == 4
     assert found.dead_share == 0
     assert found.least_hit_depth >= 1
-    assert found.training == pytest.approx(5 * (TIMED.of(prefixes_of([(0, 1, 2, 3), (3, 2)]))))
+    assert found.training_cost == pytest.approx(5 * (TIMED.of(prefixes_of([(0, 1, 2, 3), (3, 2)]))))
 
 
 def test_without_spares_a_quarter_of_the_hits_kill_a_shard_of_four_slices():

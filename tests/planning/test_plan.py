@@ -72,7 +72,7 @@ def test_a_system_is_judged_as_a_simulation_of_all_its_shards_judges_it(found):
         trials=3000,
         seed=7,
     )
-    assert best.training == pytest.approx(whole.training)
+    assert best.training == pytest.approx(whole.training_cost)
     assert best.repairs == pytest.approx(whole.repairs.mean(), rel=0.05)
     assert best.repair_cost == pytest.approx(whole.cost.mean(), rel=0.05)
     assert best.mean_depth == pytest.approx(whole.mean_depth.mean(), rel=0.05)
@@ -145,7 +145,7 @@ def test_chains_are_judged_as_a_simulation_of_all_their_shards_judges_them():
     costs = StageCosts.declared(6).in_trainings(5)
     policy = AsNeeded(**{name: value for name, value in best.repair.items() if name != "policy"})
     whole = simulate_repairs(policy, Deletions.uniform(5, 6), costs=costs, over=600, trials=200)
-    assert best.training == pytest.approx(whole.training)
+    assert best.training == pytest.approx(whole.training_cost)
     assert best.repair_cost == pytest.approx(whole.cost.mean(), rel=0.02)
     assert best.mean_depth == whole.mean_depth.mean() == 4
     assert whole.least_hit_depth >= best.depth_after_deletion == 2

@@ -10,12 +10,24 @@ import pytest
 
 import s3t
 from s3t.recipe import Recipe, recipe_from
-from s3t.recipe.parts import Part, only_numbers
+from s3t.recipe.schema import Part
 from testing import tiny
 from tests.cli.typed import problems, program
 from tests.recipe.test_recipe import content, problems_of
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+def only_numbers(annotation):
+    """True if a field can hold a number, or several, and no boolean."""
+    kinds = _kinds(annotation)
+    return any(issubclass(kind, int | float) for kind in kinds) and bool not in kinds
+
+
+def _kinds(annotation):
+    if inner := get_args(annotation):
+        return {kind for part in inner for kind in _kinds(part)}
+    return {annotation} if isinstance(annotation, type) else set()
 
 
 def number_fields(model, above=()):

@@ -11,7 +11,7 @@ import yaml
 from s3t import Recipe, RecipeError, load_recipe
 from s3t.recipe import BelowDepth, Group, TrainingSettings, recipe_from
 from s3t.recipe.loading import parse_yaml, to_yaml
-from s3t.recipe.parts import REFUSED_INITS
+from s3t.recipe.schema import REFUSED_INITS
 
 ISSUE_EXAMPLE = """\
 task: text-classification

@@ -17,6 +17,10 @@ def with_repair(slices=6, **repair):
     }
 
 
+def numbers_of(chains):
+    return chains.depth, chains.spares, chains.spare_depth
+
+
 @pytest.mark.parametrize(
     ("level", "chains"),
     [
@@ -28,8 +32,8 @@ def with_repair(slices=6, **repair):
 )
 def test_the_cheapest_chains_of_a_level_are_in_the_recipe_that_a_run_keeps(level, chains):
     recipe = recipe_from(content() | with_repair(level=level))
-    assert recipe.deletion.repair.made() == chains
-    assert recipe.growth(()).policy == chains
+    assert numbers_of(recipe.deletion.repair) == numbers_of(chains)
+    assert recipe.growth(()).policy is recipe.deletion.repair
     kept = recipe.model_dump(mode="json", by_alias=True)
     assert kept["deletion"]["repair"]["depth"] == chains.depth
     assert recipe_from(kept).deletion == recipe.deletion
@@ -59,5 +63,5 @@ def test_a_run_that_is_opened_again_has_the_chains_of_its_level(tmp_path):
     with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table(12)):
         pass
     with s3t.Run.open(tmp_path / "run") as run:
-        assert run.recipe.deletion.repair.made() == AsNeeded(depth=2)
+        assert numbers_of(run.recipe.deletion.repair) == (2, 1, 1)
         assert run.status().missing == 2 * 3

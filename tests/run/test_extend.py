@@ -198,7 +198,7 @@ def test_orders_depend_neither_on_the_records_nor_on_what_was_deleted(text_model
         run = s3t.Run.create(tmp_path / name, recipe=tiny.recipe(text_model), data=tiny.text_table(count))
         if name == "many":
             run.delete(records=["r1", "r2", "r3", "r7"])
-        roles(run).orders.extend(run.recipe, budget=5, lock=roles(run).lock)
+        roles(run).orders.extend(run.recipe, orders.Addition(budget=5), lock=roles(run).lock)
         made.append(orders_of(run))
     assert made[0] == made[1]
 
@@ -299,7 +299,7 @@ def test_a_training_that_goes_on_meanwhile_trains_the_added_orders_too(text_mode
 
     def add_orders():
         with s3t.Run.open(run.path) as other:
-            roles(other).orders.extend(other.recipe, budget=6, lock=roles(other).lock)
+            roles(other).orders.extend(other.recipe, orders.Addition(budget=6), lock=roles(other).lock)
 
     assert run.train(progress=Meanwhile(add_orders)).missing == 0
     assert {len(chosen) for chosen in orders_of(run)} == {6}
@@ -372,7 +372,7 @@ def test_a_disk_that_refuses_leaves_the_old_orders(trained):
     tmp = trained.path / "tmp"
     tmp.rmdir()
     tmp.write_text("no folder, so no temporary file can be written")
-    with pytest.raises(s3t.StorageError, match="adding orders to the run failed"):
+    with pytest.raises(s3t.StorageError, match="extending the run failed"):
         trained.extend(budget=6)
     tmp.unlink()
     assert trained.recipe.budget == 3
@@ -439,7 +439,7 @@ def test_of_two_that_extend_at_once_none_loses_what_the_other_added(trained, mon
         calls.append(1)
         if len(calls) == 1:
             with s3t.Run.open(trained.path) as other:
-                roles(other).orders.extend(other.recipe, budget=4, lock=roles(other).lock)
+                roles(other).orders.extend(other.recipe, orders.Addition(budget=4), lock=roles(other).lock)
         return chosen(*about, **how)
 
     monkeypatch.setattr(orders, "orders_of_shards", overtaken)

@@ -277,7 +277,7 @@ def test_a_run_gets_more_spares_and_trains_those_alone(made, tmp_path):
     with clone(made[0], tmp_path / "run") as run, s3t.Run.open(tmp_path / "run") as other:
         files = tiny.artifacts(run.path)
         forecast = run.extension(spares=2)
-        assert (forecast.stages, forecast.lost) == (2, 0)
+        assert (forecast.stages, forecast.lost_stages) == (2, 0)
         assert forecast.hours > 0
         assert run.recipe.deletion.repair.spares == 1
         report = run.extend(spares=2)
@@ -299,8 +299,8 @@ def test_the_gain_of_more_spares_is_the_depth_after_the_next_hit(made, tmp_path)
     """Main chain 0 1, spare 2: a hit of 0 or 1 leaves 1 slice, of 2 both. A spare of 2 0 leaves 2 if 1 is hit."""
     with clone(made[0], tmp_path / "run") as run:
         more = run.extension(spare_depth=2)
-        assert (more.before, more.after) == (pytest.approx(4 / 3), pytest.approx(5 / 3))
-        assert run.extension(spares=2).to_json()["expected_depth_after"] == pytest.approx(4 / 3)
+        assert (*more.gain.before, *more.gain.after) == (pytest.approx(4 / 3), pytest.approx(5 / 3))
+        assert run.extension(spares=2).to_json()["gain"]["expected_depth_after"] == [pytest.approx(4 / 3)]
 
 
 def test_an_extension_that_was_stopped_goes_on_with_the_next_repair(made, tmp_path):
@@ -462,7 +462,7 @@ def test_a_disk_that_refuses_leaves_the_old_policy(made, tmp_path):
         tmp = run.path / "tmp"
         tmp.rmdir()
         tmp.write_text("no folder, so no temporary file can be written")
-        with pytest.raises(s3t.StorageError, match="changing the run's policy of repair failed") as caught:
+        with pytest.raises(s3t.StorageError, match="extending the run failed") as caught:
             run.extend(spares=2)
         assert caught.value.aftermath.changed is False
         tmp.unlink()

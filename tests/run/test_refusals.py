@@ -172,7 +172,7 @@ def test_an_extension_that_lost_the_disk_in_training_says_so_and_the_same_comman
             patch.setattr("s3t.store.artifacts.Artifacts.put", refuse)
             with pytest.raises(s3t.StorageError) as caught:
                 run.extend(budget=4)
-        assert "the new orders are in run.json already, but not all of their stages are trained" in str(caught.value)
+        assert "the new orders or policy of repair are in run.json already" in str(caught.value)
         assert "nothing was changed" not in str(caught.value)
         assert (run.recipe.budget, run.status().missing > 0) == (4, True)
         assert run.extend(budget=4).missing == 0

@@ -7,7 +7,6 @@ import yaml
 from typer.testing import CliRunner
 
 import s3t
-from s3t import tuning
 from s3t.cli.app import app_of
 from s3t.errors import DataError, InputError
 from s3t.recipe import recipe_from
@@ -65,8 +64,8 @@ def test_trials_that_are_there_are_not_made_again_and_the_same_seed_tries_the_sa
     space = {"training.learning_rate": {"log": [1e-4, 1e-1]}, "training.epochs": {"between": [1, 2]}}
     first = world.tune(space, trials=2)
     made = []
-    score = tuning._score
-    monkeypatch.setattr(tuning, "_score", lambda *args, **options: made.append(1) or score(*args, **options))
+    create = s3t.Run.create
+    monkeypatch.setattr(s3t.Run, "create", lambda *args, **options: made.append(1) or create(*args, **options))
     more = world.tune(space, trials=3)
     assert len(made) == 1
     assert more.trials[:2] == first.trials

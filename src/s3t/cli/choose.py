@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from enum import StrEnum
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer import Argument, Option
@@ -22,30 +21,21 @@ if TYPE_CHECKING:
     from s3t.core import AsNeeded, FixedOrders
     from s3t.orders import Setting
     from s3t.planning.plan import Plan, System
-    from s3t.planning.simulation import Falls, Life, Measured, Simulation
+    from s3t.planning.simulation import Falls, Life, Simulation
     from s3t.recipe import Recipe
     from s3t.tuning import Tuning
 
 # What `s3t.orders` has as defaults; importing it here would slow down every --help.
 SELECTOR, DELETIONS, HORIZON = "survival", 8, "1,2,4,8"
-MOST_NUMBERS = 20_000_000
-"""Largest count of numbers in all orders together."""
 MOST_SHARDS = 100_000
-MOST_DELETIONS = 10_000
-"""Largest number of deletions after which a score or a depth is computed; as in a recipe."""
-MOST_SEED = 2**63 - 1
 OVER, MOST_OVER = 1000, 100_000
 MOST_SECONDS = 10**9
 MOST_BYTES = 2 * 10**9
-AFTER = (1, 2, 4, 8, 16)
-"""Deletions in the shard after which the expected depth is shown."""
 SHOWN_ORDERS, SHOWN_SLICES = 20, 32
 SHOWN_TRIALS = 20
 """Trials in the table of `tune`."""
 MOST_TRIALS, MOST_STEPS = 100_000, 5_000_000_000
 """Simulated histories of `sequences`, and how many times the prefix of an order is looked at in them all."""
-OF_ORDERS = "--repair-below, --repair-every, --vary-by-shard and --selector"
-NO_REPAIRS = "is of systems that are repaired; give --repair-below, --repair-every or --depth, too"
 
 Count = int | None
 Number = float | None
@@ -108,7 +98,7 @@ def plan(
     from s3t.planning.plan import Demand
     from s3t.planning.plan import plan as planned
 
-    problems = list(_seed_problems(asked.pop("seed")))
+    problems: list[str] = []
     base = None if recipe is None else _of_recipe(recipe, asked)
     asked = {name: value for name, value in asked.items() if value is not None and name != "recipe"}
     with noted(problems):
@@ -118,9 +108,12 @@ def plan(
     if problems:
         raise InputError("the command", problems)
     with working("simulating systems"):
-        found = planned(demand, seed=seed)
+        found = planned(demand)
     if base is not None:
-        found = found.model_copy(update={"recipe": _merged(base, found.recipe)})
+        # Of the recipe's `adapter` and `deletion`, what the plan does not decide is kept.
+        kept = base.model_dump(mode="json", by_alias=True, exclude_unset=True, include={"adapter", "deletion"})
+        merged = {name: kept.get(name, {}) | fields for name, fields in found.recipe.items()}
+        found = found.model_copy(update={"recipe": merged})
     known = "the model" if "layers" in asked else "assumed, for neither --layers nor --recipe is given"
     return Output(found.model_dump(mode="json"), lambda: _print_plan(found, known, base))
 
@@ -143,12 +136,6 @@ def _of_recipe(path: Path, asked: dict[str, Any]) -> Recipe:
     return recipe
 
 
-def _merged(recipe: Recipe, fields: Any) -> dict[str, Any]:
-    """Proposed fields; of the recipe's `adapter` and `deletion` what the plan does not decide is kept."""
-    kept = recipe.model_dump(mode="json", by_alias=True, exclude_unset=True, include={"adapter", "deletion"})
-    return {name: kept.get(name, {}) | value for name, value in fields.items()}
-
-
 def _print_plan(found: Plan, known: str, base: Recipe | None) -> None:
     from s3t.recipe.loading import to_yaml
 
@@ -169,8 +156,9 @@ def _print_plan(found: Plan, known: str, base: Recipe | None) -> None:
         )
         for name, value in found.recipe.items():
             typer.echo(f"  {name}: {to_yaml(value, default_flow_style=True, width=float('inf')).strip()}")
-        if base is not None and (names := _left_out(base)):
-            typer.echo(f"not planned for, and not in these lines: the recipe's {', '.join(names)}")
+        for part, name in (("partition", "group"), ("partition", "salt"), ("sequences", "prior")):
+            if base is not None and getattr(getattr(base, part), name) is not None:  # all slices count as alike
+                typer.echo(f"not planned for, and not in these lines: the recipe's {part}.{name}")
         typer.echo(_waiting(best, found))
     shown = [
         system
@@ -178,7 +166,8 @@ def _print_plan(found: Plan, known: str, base: Recipe | None) -> None:
         if best is None or system.repair != best.repair or system.shards != best.shards
     ]
     rows = sorted([*shown, *([] if best is None else [best])], key=lambda system: system.cost)
-    print_table("systems by cost", [_system_row(system) for system in rows])
+    cells = [{name: text.format(system).replace("None", "") for name, text in _COLUMNS.items()} for system in rows]
+    print_table("systems by cost", cells)
     typer.echo(
         "m shards, L slices, B sequences a shard. Depth: slices that serve after repairs, at least; least: right\n"
         "after any one deletion; share: of all records, what a shard's model has learnt from in the mean. Costs are\n"
@@ -210,29 +199,19 @@ def _waiting(best: System, found: Plan) -> str:
     return f"Until it is repaired, a shard {answers}; {often}, each for the time of {each}."
 
 
-def _left_out(recipe: Recipe) -> list[str]:
-    """Given fields that the recipe lines leave out: a plan assumes that all slices are alike."""
-    fields = {
-        "partition.group": recipe.partition.group is not None,
-        "partition.salt": recipe.partition.salt is not None,
-        "sequences.prior": recipe.sequences.prior is not None,
-    }
-    return [name for name, is_given in fields.items() if is_given]
-
-
-def _system_row(system: System) -> dict[str, Any]:
-    return {
-        "m": system.shards,
-        "L": system.slices,
-        "B": "" if system.budget is None else system.budget,
-        "depth": system.depth,
-        "least": system.depth_after_deletion,
-        "training": f"{system.training:.1f}",
-        "repairs": f"{system.repairs:.1f}",
-        "their cost": f"{system.repair_cost:.4g}",
-        "cost": f"{system.cost:.4g}",
-        "share": f"{system.data_share:.1%}",
-    }
+_COLUMNS = {
+    "m": "{0.shards}",
+    "L": "{0.slices}",
+    "B": "{0.budget}",
+    "depth": "{0.depth}",
+    "least": "{0.depth_after_deletion}",
+    "training": "{0.training:.1f}",
+    "repairs": "{0.repairs:.1f}",
+    "their cost": "{0.repair_cost:.4g}",
+    "cost": "{0.cost:.4g}",
+    "share": "{0.data_share:.1%}",
+}
+"""What a system's row shows."""
 
 
 def sequences(
@@ -265,13 +244,14 @@ def sequences(
     from s3t.drawing import draw_orders
     from s3t.orders import mean_distance, scores, select
     from s3t.planning.bounds import full_budget_depth
+    from s3t.planning.forecast import AFTER
     from s3t.planning.simulation import retention
 
-    sizes: dict[str, Any] = {"slices": slices, "budget": budget, "deletions": deletions, "seed": seed}
+    sizes: Any = {"slices": slices, "budget": budget, "deletions": deletions, "seed": seed}
     setting = _setting([], **sizes, prior=prior, values=values, horizon=horizon, selector=selector, plot=plot)
     known = None if setting.prior is None else setting.probabilities
     what = f"{counted(budget, 'order')} of {counted(slices, 'slice')} ({selector})"
-    with _choosing(what, selector):
+    with working(None if selector == SELECTOR else f"choosing {what}"):  # survival has a bar
         orders = select(selector, setting, progress=ProgressBar())
     with working("looking how deep they stay"):
         trials = min(MOST_TRIALS, MOST_STEPS // (budget * slices))
@@ -292,8 +272,9 @@ def sequences(
     }
 
     def render() -> None:
+        more = " ..." if slices > SHOWN_SLICES else ""
         rows = [
-            {"number": number, "order": _order_shown(order), "score": float(score)}
+            {"number": number, "order": numbers(order[:SHOWN_SLICES]) + more, "score": float(score)}
             for number, (order, score) in enumerate(zip(orders[:SHOWN_ORDERS], each, strict=False))
         ]
         print_table(what, rows)
@@ -320,10 +301,6 @@ def sequences(
     return Output(document, render)
 
 
-def _order_shown(order: tuple[int, ...]) -> str:
-    return numbers(order[:SHOWN_SLICES]) + (" ..." if len(order) > SHOWN_SLICES else "")
-
-
 def simulate(
     shards: Annotated[int, Option(metavar="M", help="Shards, from 1.")],
     slices: SlicesOption,
@@ -334,9 +311,6 @@ def simulate(
     deletions: DeletionsOption = DELETIONS,
     vary_by_shard: Annotated[bool, Option("--vary-by-shard", help="Give shards different orders, as good.")] = False,
     repair_below: Annotated[Count, Option(metavar="K", help="Repair shards with fewer than K live slices.")] = None,
-    repair_every: Annotated[
-        Count, Option(metavar="N", help="Repair all after every N deletions; alone, only then.")
-    ] = None,
     depth: Annotated[Count, Option(metavar="D", help="Repair as needed: no orders, a main chain of D slices.")] = None,
     spares: Annotated[int, Option(metavar="S", help="With --depth: other chains, each with its own first slice.")] = 1,
     spare_depth: Annotated[int, Option(metavar="K", help="With --depth: slices of a spare.")] = 1,
@@ -363,21 +337,25 @@ def simulate(
     from s3t.planning.simulation import Deletions, simulate_repairs, summary
     from s3t.planning.simulation import simulate as simulated
 
-    repaired = (repair_below, repair_every, depth) != (None, None, None)
-    of_orders = (repair_below, repair_every, vary_by_shard, selector) != (None, None, False, SELECTOR)
+    repaired = (repair_below, depth) != (None, None)
+    of_orders = (repair_below, vary_by_shard, selector) != (None, False, SELECTOR)
     checks = [
         ((budget is None) == (depth is None), "give one of --budget, orders a shard, and --depth, of a main chain"),
-        (depth is not None and of_orders, f"{OF_ORDERS} are of orders; leave out --depth"),
+        (
+            depth is not None and of_orders,
+            "--repair-below, --vary-by-shard and --selector are of orders; leave out --depth",
+        ),
         (
             depth is None and (spares, spare_depth) != (1, 1),
             "--spares and --spare-depth are of chains; give --depth, too",
         ),
-        (not repaired and over is not None, f"--over {NO_REPAIRS}"),
-        (not repaired and stage_seconds is not None, f"--stage-seconds {NO_REPAIRS}"),
+        *(
+            (not repaired and value is not None, f"{name} is of repaired systems; give --repair-below or --depth, too")
+            for name, value in (("--over", over), ("--stage-seconds", stage_seconds))
+        ),
         (over is not None and not 1 <= over <= MOST_OVER, f"--over {over}: give 1 to {MOST_OVER:,} deletions"),
         (trials < 1, f"{trials} trials: give at least 1"),
         (not 0 <= (repair_below or 0) <= max(slices, 0), f"--repair-below {repair_below}: give 0 to {slices} slices"),
-        (repair_every is not None and repair_every < 1, f"--repair-every {repair_every}: give at least 1 deletion"),
         (not 1 <= shards <= MOST_SHARDS, f"{shards} shards: a system has 1 to {MOST_SHARDS:,}"),
     ]
     problems = [problem for is_wrong, problem in checks if is_wrong]
@@ -396,18 +374,13 @@ def simulate(
     count = 1 + spares if budget is None else budget
     if min(trials, shards, slices, count) >= 1:
         problems += _size_problems(trials, shards, slices, count, repaired, vary_by_shard)
-    sizes: dict[str, Any] = {
-        "slices": slices,
-        "budget": 1 if budget is None else budget,
-        "deletions": deletions,
-        "seed": seed,
-    }
+    sizes: Any = {"slices": slices, "budget": 1 if budget is None else budget, "deletions": deletions, "seed": seed}
     setting = _setting(problems, **sizes, prior=prior, selector=selector, plot=plot)
     fall = Deletions.from_prior(setting.probabilities, shards=shards)
     policy: AsNeeded | FixedOrders
     below: int | None
     if chains is None:
-        with _choosing(f"{counted(count, 'order')} for each shard", selector):
+        with working(None if selector == SELECTOR else f"choosing {counted(count, 'order')} for each shard"):
             orders = orders_of_shards(selector, [setting] * shards, vary=vary_by_shard, progress=ProgressBar())
         policy, below = FixedOrders(orders), repair_below or 0
         shape = f"{counted(count, 'order')} each ({selector})"
@@ -419,17 +392,8 @@ def simulate(
     with working(f"simulating {counted(trials, 'system')}"):
         falls, life = simulated(orders, fall, trials=trials, seed=seed), None
         if repaired:
-            in_unit = costs or StageCosts.declared(slices).in_trainings(shards)
-            life = simulate_repairs(
-                policy,
-                fall,
-                costs=in_unit,
-                over=over or OVER,
-                below=below,
-                every=repair_every,
-                trials=trials,
-                seed=seed,
-            )
+            in_unit, over = costs or StageCosts.declared(slices).in_trainings(shards), over or OVER
+            life = simulate_repairs(policy, fall, costs=in_unit, over=over, below=below, trials=trials, seed=seed)
     unit = "full trainings" if costs is None else "seconds"
     found = summary(falls, life, deletions=fall, tops=min(count, slices), unit=unit)
     title = f"{counted(shards, 'shard')} of {counted(slices, 'slice')}, {shape}"
@@ -472,20 +436,22 @@ def _draw(falls: Falls, life: Life | None, title: str, path: Path) -> None:
 
 
 def _print_simulation(found: Simulation, title: str, trials: int, plot: Path | None) -> None:
+    from s3t.planning.simulation import NEVER, spread
+
     rows = []
     for name in ("deletion_rate", "first_failure"):
-        measured: Measured = getattr(found, name)
-        row = {"deletions until": name.replace("_", " "), "simulated": _number(measured.mean)}
-        if measured.std is not None:
-            row["simulated"] += f" ± {1.96 * measured.std / trials**0.5:.2g}"
-        row["std"] = "" if measured.std is None else _number(measured.std)
+        times = spread(getattr(found, name))
+        row = {"deletions until": name.replace("_", " "), "simulated": _number(times.mean)}
+        if times.std is not None:
+            row["simulated"] += f" ± {1.96 * times.std / trials**0.5:.2g}"
+        row["std"] = "" if times.std is None else _number(times.std)
         row |= {f"{float(share):.0%}": _number(value) for share, value in found.quantiles[name].items()}
         rows.append(row)
     print_table(f"{title}: {counted(trials, 'system')}", rows)
     typer.echo("deletion rate: until every shard is dead; first failure: until one is; ± is the 95 % interval")
     if found.bound is not None:
         typer.echo(f"the paper's Lemma 1, for uniform deletions: {found.bound:,.1f}")
-    if found.deletion_rate.mean is None:
+    if (found.deletion_rate == NEVER).any():
         typer.echo("never, or beyond all counting: some shard has a top slice that deletions hardly hit")
     depths = [{"deletions": f"{number:,}", "mean depth": depth} for number, depth in found.depth.items()]
     print_table("depth of a shard, without repair", depths)
@@ -497,8 +463,10 @@ def _print_simulation(found: Simulation, title: str, trials: int, plot: Path | N
             "hit_depth": "depth of the hit shard before its repair",
         }
         over = f"over {repaired.over:,} deletions"
-        print_table("with repairs", [{over: text, **vars(getattr(repaired, name))} for name, text in names.items()])
-        each = 0.0 if repaired.cost.mean is None else repaired.cost.mean / repaired.over
+        print_table(
+            "with repairs", [{over: text, **vars(spread(getattr(repaired, name)))} for name, text in names.items()]
+        )
+        each = repaired.cost.mean() / repaired.over
         typer.echo(f"the first training costs {repaired.training_cost:.4g} {found.unit}; a deletion {each:.4g}")
         typer.echo(f"deletions that leave a shard dead: {repaired.dead_share:.2%}")
     if plot is not None:
@@ -511,13 +479,6 @@ def _number(value: float | None) -> str:
     if value >= 1e9:
         return f"{value:.3g}"
     return f"{value:,.1f}" if isinstance(value, float) else f"{value:,}"
-
-
-class Sampler(StrEnum):
-    """Samplers of a study's values."""
-
-    TPE = "tpe"
-    GRID = "grid"
 
 
 def tune(
@@ -547,7 +508,7 @@ def tune(
     trials: Annotated[
         int, Option(metavar="N", min=1, max=100_000, help="Recipes to try, including those already in the study.")
     ] = 20,
-    sampler: Annotated[Sampler, Option(help="Sampler: tpe, or grid for every combination.")] = Sampler.TPE,
+    sampler: Annotated[Literal["tpe", "grid"], Option(help="Sampler: tpe, or grid for every combination.")] = "tpe",
     seed: Annotated[int, Option(metavar="S", min=0, max=2**32 - 1, help="Seed of the sampler.")] = 0,
 ) -> Output:
     """Choose a recipe's numbers on public data, with Optuna (the extra tune).
@@ -571,7 +532,7 @@ def tune(
         private=private or (),
         declared_public=declared_public,
         trials=trials,
-        sampler=sampler.value,
+        sampler=sampler,
         seed=seed,
         progress=ProgressBar(),
     )
@@ -612,37 +573,22 @@ def _setting(
     from s3t.orders import SELECTORS, Setting, no_selector, selector_problem
 
     given: dict[str, Any] = dict(sizes)
-    problems += [problem for problem in _seed_problems(sizes["seed"]) if sizes["seed"] > 0]
-    if sizes["deletions"] > MOST_DELETIONS:
-        problems.append(f"--deletions {sizes['deletions']}: at most {MOST_DELETIONS:,}")
     if selector not in SELECTORS:
         problems.append(no_selector(selector))
-    with noted(problems):
-        given["horizon"] = tuple(map(_whole, numbers_in(horizon, where="--horizon")))
-    for name, text in (("prior", prior), ("values", values)):
+    for name, text in (("horizon", horizon), ("prior", prior), ("values", values)):
         with noted(problems):
-            given[name] = None if text is None else tuple(numbers_in(text, where=f"--{name}"))
+            row = None if text is None else numbers_in(text, where=f"--{name}")
+            given[name] = row and tuple(int(each) if each.is_integer() else each for each in row)
     setting = None
     with noted(problems):
         setting = Setting(**given)
-        if setting.budget * setting.slices > MOST_NUMBERS:
-            size = f"{setting.budget:,} orders of {setting.slices:,} slices"
-            problems.append(f"{size}: at most {MOST_NUMBERS:,} numbers; lower the budget")
-        elif selector in SELECTORS:
-            problems += filter(None, [selector_problem(selector, setting)])
+        problems += filter(None, [selector_problem(selector, setting)])
     if plot is not None:
         with noted(problems):
             check_picture(plot)
     if problems or setting is None:
         raise InputError("the command", dict.fromkeys(problems))
     return setting
-
-
-def _seed_problems(seed: int) -> Iterator[str]:
-    if seed < 0:
-        yield f"seed {seed} is negative"
-    if seed > MOST_SEED:
-        yield f"the seed is above 2^63-1, {MOST_SEED}; give a smaller one"
 
 
 def numbers_in(text: str, *, where: str) -> list[float]:
@@ -662,14 +608,6 @@ def numbers_in(text: str, *, where: str) -> list[float]:
             wrong = "is missing" if not part else f"is {part[:40]!r}, not a number"
             raise DataError(where, f"number {place} {wrong}") from None
     return numbers
-
-
-def _whole(number: float) -> int:
-    if not number.is_integer():
-        raise DataError("--horizon", f"{number:g} is not a whole number of deletions")
-    if number > MOST_DELETIONS:
-        raise DataError("--horizon", f"{number:g} is more than {MOST_DELETIONS:,} deletions")
-    return int(number)
 
 
 @contextmanager
@@ -698,14 +636,9 @@ def _problems_of(error: ValueError) -> Iterator[str]:
 
 
 @contextmanager
-def working(what: str) -> Iterator[None]:
-    """Show a status line on stderr while the work lasts, on a terminal."""
+def working(what: str | None) -> Iterator[None]:
+    """Show a status line on stderr while the work lasts, on a terminal, if there is one to show."""
     from rich.console import Console
 
-    with Console(stderr=True).status(what):
+    with nullcontext() if what is None else Console(stderr=True).status(what):
         yield
-
-
-def _choosing(orders: str, selector: str) -> AbstractContextManager[None]:
-    """`working` while a selector chooses; `survival` draws a bar instead."""
-    return nullcontext() if selector == "survival" else working(f"choosing {orders}")

@@ -27,7 +27,7 @@ from s3t.progress import ProgressBar
 from s3t.wording import counted, numbers
 
 if TYPE_CHECKING:
-    from s3t.run.extension import Extension, RepairExtension
+    from s3t.run.extension import Extension
 
 LEAST_DEPTH = 0.1
 """Mean depth, in slices, below which a shard is as good as dead with any orders."""
@@ -151,7 +151,8 @@ def extend(
         typer.echo(f"{forecast.described} now")
         print_training(done, status, run)
 
-    return Output({**forecast.bought(), **done.to_json()}, render)
+    bought = {name: forecast.to_json()[name] for name in ("budget", "repair", "gain")}
+    return Output({**bought, **done.to_json()}, render)
 
 
 def _parsed(policy: str | None) -> Any:
@@ -166,27 +167,20 @@ def _parsed(policy: str | None) -> Any:
         raise InputError("the policy", f"{error}. Quote it for the shell: '{{policy: as-needed, depth: 3}}'") from None
 
 
-def _told(extension: Extension | RepairExtension) -> str:
+def _told(extension: Extension) -> str:
     """Costs and gain of an extension, in one line."""
-    from s3t.run.extension import RepairExtension
-
-    lost = f" and {extension.lost} that are missing already" if extension.lost else ""
-    if isinstance(extension, RepairExtension):
-        hours = "" if extension.hours is None else f", {in_hours(extension.hours)}"
-        return (
-            f"{counted(extension.stages, 'stage')} to train for {extension.described}{lost}{hours}; expected "
-            f"depth of a shard right after its next hit: {extension.before:.2f} -> {extension.after:.2f}"
-        )
+    lost = f" and {extension.lost_stages} that are missing already" if extension.lost_stages else ""
+    hours = "" if extension.hours is None else f", {in_hours(extension.hours)}"
     gain = extension.gain
     changes = ", ".join(
         f"{before:.2f} -> {after:.2f} after {count}"
         for count, before, after in zip(gain.deletions, gain.before, gain.after, strict=True)
         if after >= LEAST_DEPTH
     )
-    nothing = ": these orders add no survival" if gain.is_none else ""
+    nothing = ": these orders add no survival" if extension.buys_nothing else ""
     return (
-        f"{counted(extension.stages, 'stage')} to train for the new orders{lost}; expected depth of a shard by "
-        f"deletions in it: {changes}{nothing}"
+        f"{counted(extension.stages, 'stage')} to train for {extension.described}{lost}{hours}; expected depth of a "
+        f"shard by deletions in it: {changes}{nothing}"
     )
 
 

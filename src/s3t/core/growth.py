@@ -16,10 +16,12 @@ and in which order, follows from `StageCosts.declared` alone, or what a repair l
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import ClassVar, Protocol, TypeAlias
+from typing import ClassVar, TypeAlias
+
+from pydantic import BaseModel, Field
 
 from s3t.core.places import Order
 from s3t.core.stages import Stage, stages_of
@@ -147,40 +149,34 @@ def depths_after_hit(chains: Chains, slices: int) -> list[int]:
     return depths
 
 
-@dataclass(frozen=True, kw_only=True)
-class AsNeeded:
+MOST_SPARES = 100
+
+
+class AsNeeded(BaseModel, frozen=True, use_attribute_docstrings=True):
     """Chains that a shard has after each repair."""
 
-    depth: int
-    """Slices of the main chain."""
-    spares: int = 1
-    """Other chains, each with a first slice of its own. None: a shard whose first slice is hit is dead until repaired,
-    as SISA's is."""
-    spare_depth: int = 1
+    depth: int = Field(ge=1, le=10_000, strict=True)
+    """Slices that serve: those of the main chain."""
+    spares: int = Field(default=1, ge=0, le=MOST_SPARES, strict=True)
+    """Other chains, each with a first slice of its own. 0: a shard is dead until repaired if its first is hit."""
+    spare_depth: int = Field(default=1, ge=1, le=10_000, strict=True)
     """Slices of a spare, at most `depth`."""
 
-    def __post_init__(self) -> None:
-        problems = []
-        if self.depth < 1:
-            problems.append(f"depth {self.depth}: the main chain has at least 1 slice")
-        if self.spares < 0:
-            problems.append(f"{self.spares} spares: give a number from 0")
-        if not 1 <= self.spare_depth <= max(1, self.depth):
-            problems.append(f"spare_depth {self.spare_depth}: give 1 to {self.depth}, the main chain's depth")
-        if problems:
-            raise PlanningError("the policy of repair", problems)
-
-    def check(self, slices: int) -> None:
-        """Check that shards of L slices have room for these chains."""
-        problems = []
+    def misfits(self, slices: int) -> Iterator[str]:
+        """Numbers that do not fit each other, or shards of L slices."""
         if self.depth > slices:
-            problems.append(f"depth {self.depth}: a shard has {slices} slices; give at most {slices}")
+            yield f"depth {self.depth}: a shard has {slices} slices; give at most {slices}"
         if self.spares >= slices:
-            problems.append(
+            yield (
                 f"{self.spares} spares beside the main chain: each begins with a slice of its own, and a shard has "
                 f"{slices}; give at most {slices - 1}"
             )
-        if problems:
+        if self.spare_depth > self.depth:
+            yield f"spare_depth {self.spare_depth}: give 1 to {self.depth}, the main chain's depth"
+
+    def check(self, slices: int) -> None:
+        """Check that shards of L slices have room for these chains."""
+        if problems := list(self.misfits(slices)):
             raise PlanningError("the policy of repair", problems)
 
     @classmethod
@@ -239,16 +235,6 @@ class AsNeeded:
             spares[number : number + begun] = [grown]
         return (main, *spares)
 
-    def may_begin(self, alive: Chains, prefix: Order, *, slices: int, chances: Sequence[float] | None = None) -> bool:
-        """True if a missing stage may be trained now: its parent is alive, and it is its chain's turn.
-
-        So what is planned next does not depend on how far a repair has come, in whatever order its stages end.
-
-        >>> AsNeeded(depth=2).may_begin((), (2,), slices=3), AsNeeded(depth=2).may_begin(((0, 1),), (2,), slices=3)
-        (False, True)
-        """
-        return _may_begin(alive, self.planned(alive, slices=slices, chances=chances), prefix)
-
     def missing(self, alive: Chains, *, slices: int, chances: Sequence[float] | None = None) -> tuple[Order, ...]:
         """The prefixes whose stages a repair trains, parents before children, the main chain's first.
 
@@ -277,7 +263,14 @@ def _extended(chain: Order, depth: int, *, beside: Sequence[Order], chances: Seq
     return chain + tuple([*first, *rest][: max(0, depth - len(chain))])
 
 
-def _may_begin(alive: Chains, plan: Chains, prefix: Order) -> bool:
+def may_begin(alive: Chains, plan: Chains, prefix: Order) -> bool:
+    """True if a missing stage of a forest with such a plan may be trained now: its parent is alive, and it is its turn.
+
+    So what is planned next does not depend on how far a repair has come, in whatever order its stages end.
+
+    >>> may_begin((), ((0, 1), (2,)), (2,)), may_begin(((0, 1),), ((0, 1), (2,)), (2,))
+    (False, True)
+    """
     there, main = prefixes_of(alive) | {()}, plan[0]
     if prefix[:-1] not in there:
         return False
@@ -322,7 +315,7 @@ def by_worth(
 
     def rate(shard: int) -> tuple[float, Order]:
         alive = grown[shard]
-        ready = [each for each in left[shard] if _may_begin(alive, plans[shard], each)]
+        ready = [each for each in left[shard] if may_begin(alive, plans[shard], each)]
         rated = [(worth(alive, each, chances[shard]) / costs.by_depth[len(each) - 1], each) for each in ready]
         return max(rated, key=lambda one: one[0])  # of equals the first, as planned
 
@@ -338,30 +331,6 @@ def by_worth(
     return order
 
 
-class Growth(Protocol):
-    """A run's policy of which stage is trained next: chains that each shard has after its repairs, and their order.
-
-    It decides by declared numbers and live stages alone, never by what records hold.
-    """
-
-    @property
-    def depth(self) -> int:
-        """Slices that a shard serves with after its repairs."""
-
-    @property
-    def spares(self) -> int | None:
-        """Chains that stand by for a shard's first; None if all its chains are alike."""
-
-    def chains(self, shard: int, alive: Iterable[Order]) -> tuple[Order, ...]:
-        """A shard's chains after a repair, from its live prefixes."""
-
-    def missing(self, alive: Sequence[Collection[Order]]) -> list[Stage]:
-        """Stages that a repair trains, the first one first, from each shard's live prefixes."""
-
-    def may_begin(self, stage: Stage, alive: Iterable[Order]) -> bool:
-        """True if a missing stage, whose parent is alive, may be trained now beside its shard's live prefixes."""
-
-
 @dataclass(frozen=True)
 class FixedOrders:
     """The paper's policy: each of a shard's B orders to its end, shallow stages first."""
@@ -369,19 +338,24 @@ class FixedOrders:
     orders: Sequence[tuple[Order, ...]]
     """Orders of each shard, of L slices."""
     spares: ClassVar[None] = None
+    """Chains that stand by for a shard's first; None if all its chains are alike."""
 
     @property
     def depth(self) -> int:
+        """Slices that a shard serves with after its repairs."""
         return len(self.orders[0][0])
 
     def chains(self, shard: int, alive: Iterable[Order]) -> tuple[Order, ...]:
+        """A shard's chains after a repair, from its live prefixes."""
         return self.orders[shard]
 
     def missing(self, alive: Sequence[Collection[Order]]) -> list[Stage]:
+        """Stages that a repair trains, the first one first, from each shard's live prefixes."""
         there = [set(prefixes) for prefixes in alive]
         return [stage for stage in stages_of(self.orders) if stage.prefix not in there[stage.shard]]
 
     def may_begin(self, stage: Stage, alive: Iterable[Order]) -> bool:
+        """True if a missing stage, whose parent is alive, may be trained now beside its shard's live prefixes."""
         return True
 
 
@@ -406,9 +380,12 @@ class Forests:
     def chains(self, shard: int, alive: Iterable[Order]) -> Chains:
         """The main chain first, then spares; behind them others that are alive."""
         there = leaves(alive)
-        planned = self.policy.planned(there, slices=self.costs.slices, chances=self.chances[shard])
+        planned = self._planned(shard, there)
         others = (chain for chain in there if not any(chain == plan[: len(chain)] for plan in planned))
         return (*planned, *others)
+
+    def _planned(self, shard: int, there: Chains) -> Chains:
+        return self.policy.planned(there, slices=self.costs.slices, chances=self.chances[shard])
 
     def missing(self, alive: Sequence[Collection[Order]]) -> list[Stage]:
         shards = [leaves(prefixes) for prefixes in alive]
@@ -416,5 +393,10 @@ class Forests:
 
     def may_begin(self, stage: Stage, alive: Iterable[Order]) -> bool:
         """A forest grows in its order: so whichever stages end first, the chains are the same."""
-        chances = self.chances[stage.shard]
-        return self.policy.may_begin(leaves(alive), stage.prefix, slices=self.costs.slices, chances=chances)
+        there = leaves(alive)
+        return may_begin(there, self._planned(stage.shard, there), stage.prefix)
+
+
+Growth: TypeAlias = FixedOrders | Forests
+"""A run's policy of which stage is trained next: chains that each shard has after its repairs, and their order. It
+decides by declared numbers and live stages alone, never by what records hold."""

@@ -85,16 +85,16 @@ class Inventory:
         return self._serving_all[shard]
 
     @cached_property
-    def _serving_all(self) -> tuple[tuple[Serving, ...], ...]:
-        return tuple(map(self._serving_of, range(len(self.orders))))
-
-    def _serving_of(self, shard: int) -> tuple[Serving, ...]:
-        members: dict[Order, Serving] = {}
-        for order in self.orders[shard]:
-            serving = Serving(order=order, depth=self.depth(shard, order))
-            if self.records_in(shard, serving.prefix) > 0:
-                members.setdefault(serving.prefix, serving)
-        return tuple(members.values())
+    def _serving_all(self) -> list[tuple[Serving, ...]]:
+        found = []
+        for shard, orders in enumerate(self.orders):
+            members: dict[Order, Serving] = {}
+            for order in orders:
+                serving = Serving(order=order, depth=self.depth(shard, order))
+                if self.records_in(shard, serving.prefix) > 0:
+                    members.setdefault(serving.prefix, serving)
+            found.append(tuple(members.values()))
+        return found
 
     def members(self) -> dict[int, Serving]:
         """The ensemble: the shards that can answer."""

@@ -11,31 +11,6 @@ from s3t.orders.choice import (
     select,
     selector_problem,
 )
-from s3t.orders.hits import mean_distance, scores
 from s3t.orders.rules import bms, conditional, cyclic, cyclic_adjacent, full, random_orders, sorted_cyclic
-from s3t.orders.selector import Setting
+from s3t.orders.setting import Setting, mean_distance, scores
 from s3t.orders.survival import expected_worth, survival
-
-__all__ = [
-    "DEFAULT_SELECTOR",
-    "KNOW_NO_PRIOR",
-    "SELECTORS",
-    "Order",
-    "Setting",
-    "bms",
-    "conditional",
-    "cyclic",
-    "cyclic_adjacent",
-    "expected_worth",
-    "full",
-    "mean_distance",
-    "no_selector",
-    "orders_of_shards",
-    "prior_rows",
-    "random_orders",
-    "scores",
-    "select",
-    "selector_problem",
-    "sorted_cyclic",
-    "survival",
-]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from s3t.core import Order
@@ -20,11 +20,11 @@ from s3t.orders.rules import (
     random_orders,
     sorted_cyclic,
 )
-from s3t.orders.selector import Selector, Setting, completed
+from s3t.orders.setting import Setting, completed
 from s3t.orders.survival import survival, survival_problem
 from s3t.wording import did_you_mean
 
-SELECTORS: dict[str, Selector] = {
+SELECTORS: dict[str, Callable[[Setting], tuple[Order, ...]]] = {
     "survival": survival,
     "cyclic": cyclic,
     "cyclic-adjacent": cyclic_adjacent,
@@ -34,7 +34,8 @@ SELECTORS: dict[str, Selector] = {
     "random": random_orders,
     "full": full,
 }
-"""Selectors by the name they have in a recipe, the default first."""
+"""Selectors by the name they have in a recipe, the default first: they choose exactly B distinct orders of a shard, of
+settings that `selector_problem` finds nothing wrong with."""
 
 DEFAULT_SELECTOR = "survival"
 
@@ -60,6 +61,8 @@ def select(selector: str, setting: Setting, *, progress: Progress = silent) -> t
     """B orders by the selector of that name. Given orders come first; what is added has the tops least in use."""
     if selector not in SELECTORS:
         raise SettingError(no_selector(selector))
+    if (problem := selector_problem(selector, setting)) is not None:
+        raise SettingError(problem)
     choose = SELECTORS[selector]
     orders = survival(setting, progress=progress) if choose is survival else choose(setting)
     return completed(setting.given, orders, setting.budget) if setting.given else orders

@@ -20,8 +20,7 @@ import numpy as np
 
 from s3t.core import Order
 from s3t.errors import SettingError
-from s3t.orders.hits import power, scores
-from s3t.orders.selector import Setting
+from s3t.orders.setting import Setting, power, scores
 
 MAX_FULL_SLICES = 8
 """8! = 40,320 orders."""
@@ -106,8 +105,6 @@ def full(setting: Setting) -> tuple[Order, ...]:
     >>> len(full(Setting(slices=4, budget=24)))
     24
     """
-    if (problem := full_problem(setting)) is not None:
-        raise SettingError(problem)
     return tuple(itertools.permutations(range(setting.slices)))
 
 
@@ -195,8 +192,6 @@ def bms(setting: Setting) -> tuple[Order, ...]:
     """
     from scipy.optimize import linear_sum_assignment  # here: importing it takes a third of a second
 
-    if (problem := bms_problem(setting)) is not None:
-        raise SettingError(problem)
     slices = setting.slices
     probabilities = np.asarray(setting.probabilities)
     ranked = np.argsort(probabilities, kind="stable")  # from here on, slices are called by their rank

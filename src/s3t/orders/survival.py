@@ -15,7 +15,9 @@ sparse matrix product.
 
 The search is bounded by a number of evaluations, never by a clock. All its sums are of integers below 2^53 held as
 floats: exact, in whatever order they are added. So a setting gives the same orders on all machines with the same
-versions of Python, numpy and scipy.
+versions of Python, numpy and scipy. Sets of hits: a deletion falls on slice i with probability p_i, each independently
+of the others (the data is large against the deletions). They use only sums, products and comparisons in a fixed order,
+and raw bits of PCG64.
 """
 
 from __future__ import annotations
@@ -29,16 +31,16 @@ import numpy as np
 import numpy.typing as npt
 
 from s3t.core import Order
-from s3t.errors import SettingError
 from s3t.events import Progress, WorkStep, silent, telling
-from s3t.orders.hits import ENUMERATED_SLICES, Floats, Hits, Ints, hits_over, uniforms
 from s3t.orders.rules import bms, cyclic, sorted_cyclic
-from s3t.orders.selector import Setting, completed
+from s3t.orders.setting import Floats, Ints, Setting, completed, power
 from s3t.wording import counted
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
+ENUMERATED_SLICES = 12
+"""Largest number of slices of which all 2^L sets are listed."""
 MAX_SURVIVAL_SLICES = 512
 MAX_SAMPLED_DELETIONS = 256
 """Largest number in the horizon where sets of hit slices are sampled; 65,536 samples of it take 0.1 GB."""
@@ -66,8 +68,6 @@ def survival(setting: Setting, *, progress: Progress = silent) -> tuple[Order, .
     >>> survival(Setting(slices=4, budget=2))
     ((0, 2, 1, 3), (1, 3, 0, 2))
     """
-    if (problem := survival_problem(setting)) is not None:
-        raise SettingError(problem)
     what = f"choosing {counted(setting.budget, 'order')} of {counted(setting.slices, 'slice')}"
     evaluations = _most_evaluations(setting)
     listener = progress if evaluations >= LONG_EVALUATIONS else silent
@@ -108,6 +108,104 @@ def expected_worth(orders: tuple[Order, ...], setting: Setting, hits: Hits | Non
 def _judging(setting: Setting) -> Hits:
     # Another seed than the search's: orders are not judged on the sample that they were fitted to.
     return hits_over(setting.horizon, setting.probabilities, samples=_FINAL_SAMPLES, seed=1_000_003 + 2 * setting.seed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hits:
+    """Sets of hit slices, each with its weight."""
+
+    slices: Ints
+    """N x H, the distinct slices hit in each set; places that are not needed hold L."""
+    counts: Ints
+    """N, how many are hit."""
+    weights: Floats
+    """N, adding up to 1."""
+
+    def depths(self, order: Order) -> Ints:
+        """Slices of the order before the first that was hit, in each set: N numbers, 0..L."""
+        positions = np.empty(len(order) + 1, dtype=np.int16)  # there are at most 10,000 slices
+        positions[list(order)] = np.arange(len(order))
+        positions[-1] = len(order)
+        return np.asarray(positions.take(self.slices.T).min(axis=0), dtype=np.int64)
+
+
+def hits_over(horizon: Sequence[int], probabilities: Sequence[float], *, samples: int, seed: int) -> Hits:
+    """Sets of slices hit after r deletions, with each r of the horizon equally likely.
+
+    Listed in full are L <= 12, and r = 1 and 2 where that is less; of others there are `samples`.
+    """
+    slices = len(probabilities)
+    parts = [_hits_after(deletions, np.asarray(probabilities), samples, seed) for deletions in horizon]
+    sizes = [len(part.counts) for part in parts]
+    columns = np.full((max(part.slices.shape[1] for part in parts), sum(sizes)), slices)
+    for part, end in zip(parts, np.cumsum(sizes), strict=True):
+        columns[: part.slices.shape[1], end - len(part.counts) : end] = part.slices.T
+    whole = Hits(
+        slices=columns.T,  # column by column in memory, for `depths`
+        counts=np.concatenate([part.counts for part in parts]),
+        weights=np.concatenate([part.weights / len(parts) for part in parts]),
+    )
+    return _merged(whole) if slices <= ENUMERATED_SLICES else whole
+
+
+def uniforms(count: int, seed: int) -> Floats:
+    """Numbers in [0, 1) from raw bits: the same whatever numpy's version."""
+    raw = np.random.PCG64(seed).random_raw(count)
+    return np.asarray((raw >> np.uint64(11)) * 2.0**-53)
+
+
+def _hits_after(deletions: int, probabilities: Floats, samples: int, seed: int) -> Hits:
+    slices = len(probabilities)
+    if slices <= ENUMERATED_SLICES:
+        return _listed(deletions, probabilities)
+    if deletions == 1:
+        return Hits(slices=np.arange(slices)[:, None], counts=np.ones(slices, dtype=np.int64), weights=probabilities)
+    if deletions == 2 and slices * (slices + 1) // 2 <= 4 * samples:
+        first, second = np.triu_indices(slices)
+        chances = probabilities[first] * probabilities[second]
+        same = first == second
+        pairs = np.stack([first, np.where(same, slices, second)], axis=1)
+        return Hits(slices=pairs, counts=np.where(same, 1, 2), weights=np.where(same, chances, 2 * chances))
+    steps = np.cumsum(probabilities)
+    points = uniforms(samples * deletions, seed + deletions) * steps[-1]
+    drawn = np.minimum(np.searchsorted(steps, points, side="right"), slices - 1)
+    draws = np.sort(drawn.reshape(samples, deletions), axis=1)
+    repeated = np.zeros_like(draws, dtype=bool)
+    repeated[:, 1:] = draws[:, 1:] == draws[:, :-1]
+    distinct = np.sort(np.where(repeated, slices, draws), axis=1)[:, : min(deletions, slices)]
+    counts = (distinct < slices).sum(axis=1)
+    return Hits(slices=distinct, counts=counts, weights=np.full(samples, 1 / samples))
+
+
+def _listed(deletions: int, probabilities: Floats) -> Hits:
+    """All non-empty sets, with their probabilities.
+
+    P[the hit ones are S] is the inclusion-exclusion over S of P[all hits lie in T] = p(T)^r.
+    """
+    slices = len(probabilities)
+    inside = np.zeros(1)
+    for chance in probabilities:
+        inside = np.concatenate([inside, inside + chance])
+    chances = power(inside, deletions).reshape((2,) * slices)
+    for axis in range(slices):
+        low, high = np.split(chances, 2, axis=axis)
+        chances = np.concatenate([low, high - low], axis=axis)
+    numbers = np.arange(1, 2**slices)
+    member = (numbers[:, None] >> np.arange(slices)) & 1 == 1
+    width = min(deletions, slices)
+    counts = member.sum(axis=1)
+    possible = counts <= width
+    named = np.sort(np.where(member, np.arange(slices), slices), axis=1)[:, :width]
+    weights = np.maximum(chances.reshape(-1)[1:], 0)
+    return Hits(slices=named[possible], counts=counts[possible], weights=weights[possible])
+
+
+def _merged(hits: Hits) -> Hits:
+    """Each set once."""
+    rows, first, group = np.unique(hits.slices, axis=0, return_index=True, return_inverse=True)
+    weights = np.zeros(len(rows))
+    np.add.at(weights, group.reshape(-1), hits.weights)
+    return Hits(slices=np.asfortranarray(rows), counts=hits.counts[first], weights=weights)
 
 
 def _most_evaluations(setting: Setting) -> int:

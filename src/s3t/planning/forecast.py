@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,10 +119,6 @@ class Gain(BaseModel, frozen=True):
     def is_none(self) -> bool:
         """True if the new orders add no survival at all."""
         return all(new - old < _NO_GAIN for old, new in zip(self.before, self.after, strict=True))
-
-    def to_json(self) -> dict[str, Any]:
-        """The gain in the document of `s3t extend --json`."""
-        return self.model_dump(mode="json", by_alias=True)
 
 
 def gain(

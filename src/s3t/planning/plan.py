@@ -70,6 +70,8 @@ class Demand(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     undeclared model has as many as BERT's and ViT's base size."""
     layers_per_slice: int | None = Field(default=None, ge=1)
     """None: as many as there is room for, at least one."""
+    seed: int = Field(default=0, ge=0, lt=2**63)
+    """Seed of the simulation."""
 
     @model_validator(mode="after")
     def _fits(self) -> Demand:
@@ -219,9 +221,9 @@ class Plan(BaseModel, frozen=True, use_attribute_docstrings=True):
     """Fields of the proposal's recipe."""
 
 
-def plan(demand: Demand, *, seed: int = 0) -> Plan:
+def plan(demand: Demand) -> Plan:
     """Propose a system. A proposal of fixed orders has those of `survival` if they are better than spaced rotations."""
-    systems = list(_with_chains(demand) if demand.has_chains else _with_orders(demand, seed))
+    systems = list(_with_chains(demand) if demand.has_chains else _with_orders(demand))
     systems.sort(key=lambda system: (system.cost, system.repairs))
     frontier: list[System] = []
     for system in systems:
@@ -233,7 +235,7 @@ def plan(demand: Demand, *, seed: int = 0) -> Plan:
     bound, recipe = None, {}
     if best is not None:
         if best.budget is not None:
-            (again,) = _judged(demand, best.slices, best.budget, "survival", [best.shards], seed)
+            (again,) = _judged(demand, best.slices, best.budget, "survival", [best.shards])
             best = again if demand.allows(again) and again.repairs <= best.repairs else best
         costs = demand.costs(best.slices).in_trainings(best.shards)
         bound = demand.deletions * least_cost(costs, best.mean_depth)
@@ -284,16 +286,16 @@ def _with_chains(demand: Demand) -> Iterator[System]:
         )
 
 
-def _with_orders(demand: Demand, seed: int) -> Iterator[System]:
+def _with_orders(demand: Demand) -> Iterator[System]:
     most = min(demand.max_slices, demand.layers // (demand.layers_per_slice or 1))
     shards = [count for count in SHARDS if count <= demand.max_shards] if demand.shards is None else [demand.shards]
     for slices in [count for count in SLICES if count <= most] if demand.slices is None else [demand.slices]:
         for budget in BUDGETS:
             if budget <= min(slices, demand.max_sequences):
-                yield from _judged(demand, slices, budget, "cyclic", shards, seed)
+                yield from _judged(demand, slices, budget, "cyclic", shards)
 
 
-def _judged(demand: Demand, slices: int, budget: int, selector: str, shards: list[int], seed: int) -> Iterator[System]:
+def _judged(demand: Demand, slices: int, budget: int, selector: str, shards: list[int]) -> Iterator[System]:
     """The system for each number of shards with which a full depth is enough.
 
     Shards are alike and hit at random, so one of them is simulated, and the deletions that it gets of all are binomial.
@@ -315,7 +317,7 @@ def _judged(demand: Demand, slices: int, budget: int, selector: str, shards: lis
                 over=over,
                 below=accepted,
                 trials=_TRIALS,
-                seed=seed,
+                seed=demand.seed,
             )
             lives[accepted] = life, least_after_deletion(orders, accepted)
         life, least = lives[accepted]
@@ -332,7 +334,7 @@ def _judged(demand: Demand, slices: int, budget: int, selector: str, shards: lis
             depth_after_deletion=least,
             mean_depth=float(np.mean(depths)),
             # A shard's full training is 1/m of all; and there are m of them.
-            training=life.training,
+            training=life.training_cost,
             repairs=count * expected_after(life.repairs_after, demand.deletions, count),
             repair_cost=expected_after(life.cost_after, demand.deletions, count),
             stages=count * stages,

@@ -8,17 +8,18 @@ chains that a repair trains to their end; what `Growth` does to chains, tests co
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, TypeAlias, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from pydantic import BaseModel, PlainSerializer
+from pydantic import BaseModel, Field, PlainSerializer
+from pydantic.json_schema import SkipJsonSchema
 
 from s3t.core import AsNeeded, FixedOrders, Order, StageCosts
 from s3t.errors import PlanningError
-from s3t.orders.selector import SUM_TOLERANCE
+from s3t.orders.setting import SUM_TOLERANCE
 from s3t.planning.bounds import paper_bound
 
 Ints: TypeAlias = NDArray[np.int64]
@@ -27,9 +28,9 @@ Floats: TypeAlias = NDArray[np.float64]
 Moment = TypeVar("Moment", np.int64, np.float64)
 Orders: TypeAlias = Sequence[Sequence[Order]]
 """Orders, or chains, of each shard."""
+
 Shown = Annotated[float, PlainSerializer(lambda value: float(f"{value:.9g}"), when_used="json")]
 """A number that documents show with nine digits; sums of floats are not exact beyond."""
-
 NEVER = np.iinfo(np.int64).max
 """The time of what cannot happen, or only beyond all counting (2^62)."""
 QUANTILES = (0.05, 0.5, 0.95)
@@ -191,17 +192,23 @@ def simulate(orders: Orders, deletions: Deletions, *, trials: int = 10_000, seed
     >>> bool(abs(system.deletion_rate.mean() - 99.5) < 2)
     True
     """
+    falls, end = np.empty((trials, deletions.shards, deletions.slices), dtype=np.int64), 0
+    for part in _histories(orders, deletions, trials, seed):
+        falls[end : end + len(part)] = part
+        end += len(part)
+    return Falls(falls=falls)
+
+
+def _histories(orders: Orders, deletions: Deletions, trials: int, seed: int) -> Iterator[Ints]:
+    """Falls of so many systems, a few at a time: n x m x L."""
     _check(orders, deletions, trials=trials)
     shards, slices = deletions.probabilities.shape
-    generator = np.random.default_rng(seed)
-    falls = np.empty((trials, shards, slices), dtype=np.int64)
-    step = chunk(shards * slices)
+    generator, step = np.random.default_rng(seed), chunk(shards * slices)
     for start in range(0, trials, step):
-        part = falls[start : start + step]
-        hits = first_hits(deletions.probabilities.reshape(-1), trials=len(part), generator=generator)
-        for shard, shard_orders in enumerate(orders):
-            part[:, shard] = fall_times(shard_orders, hits[:, shard * slices : (shard + 1) * slices])
-    return Falls(falls=falls)
+        count = min(step, trials - start)
+        hits = first_hits(deletions.probabilities.reshape(-1), trials=count, generator=generator)
+        of_shards = hits.reshape(count, shards, slices)
+        yield np.stack([fall_times(chosen, of_shards[:, shard]) for shard, chosen in enumerate(orders)], axis=1)
 
 
 def retention(
@@ -220,12 +227,9 @@ def retention(
     """
     slices = len(orders[0])
     deletions = Deletions.uniform(1, slices) if prior is None else Deletions.from_prior(prior, shards=1)
-    _check([orders], deletions, trials=trials)
-    generator, spared = np.random.default_rng(seed), np.zeros((len(after), slices))
-    for start in range(0, trials, chunk(slices)):
-        count = min(chunk(slices), trials - start)
-        falls = fall_times(orders, first_hits(deletions.probabilities[0], trials=count, generator=generator))
-        spared += [(falls > number).sum(axis=0) for number in after]
+    spared = np.zeros((len(after), slices))
+    for falls in _histories([orders], deletions, trials, seed):
+        spared += [(falls[:, 0] > number).sum(axis=0) for number in after]
     return np.concatenate([np.ones((len(after), 1)), spared / trials], axis=1)
 
 
@@ -242,29 +246,49 @@ def _check(orders: Orders, deletions: Deletions, *, trials: int, others: Sequenc
         raise PlanningError("the system to simulate", problems)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Life:
+class Spread(BaseModel, frozen=True, use_attribute_docstrings=True):
+    """A quantity over the simulated systems."""
+
+    mean: Shown | None
+    """None: in some system it never comes to that."""
+    std: Shown | None
+
+
+def spread(values: Ints | Floats) -> Spread:
+    if (values == NEVER).any():
+        return Spread(mean=None, std=None)
+    return Spread(mean=float(values.mean()), std=float(values.std()))
+
+
+Sample: TypeAlias = Annotated[Any, PlainSerializer(spread, return_type=Spread, when_used="json")]
+"""An array, a number of each of N simulated systems; in documents its mean and standard deviation."""
+Curve: TypeAlias = Annotated[Any, Field(exclude=True, repr=False), SkipJsonSchema()]
+
+
+class Life(BaseModel, frozen=True, use_attribute_docstrings=True):
     """N simulated systems of m shards over R deletions, with repairs. Costs are in the unit of the stages' costs."""
 
-    training: float
+    over: int
+    """R, deletions in the system."""
+    training_cost: Shown
     """Cost of the first training, all shards."""
-    repairs: Ints
-    """N, number of repairs of a shard; one that had lost nothing is not counted."""
-    cost: Floats
-    """N, cost of all repairs."""
-    mean_depth: Floats
-    """N, slices that serve, averaged over shards and over the moments after each deletion and its repair."""
-    hit_depth: Floats
-    """N, the hit shard's depth right after the hit, before its repair, averaged over the deletions."""
-    dead_share: float
+    repairs: Sample
+    """Number of repairs of a shard; one that had lost nothing is not counted."""
+    cost: Sample
+    """Cost of all repairs."""
+    mean_depth: Sample
+    """Slices that serve, averaged over shards and over the moments after each deletion and its repair."""
+    hit_depth: Sample
+    """The hit shard's depth right after the hit, before its repair, averaged over the deletions."""
+    dead_share: Shown
     """Share of the deletions that left the hit shard dead, until its repair if there was one."""
     least_hit_depth: int
     """Least depth of a hit shard in all systems."""
-    depth_counts: Ints
+    depth_counts: Curve
     """(R + 1) x (L + 1), number of the N m shards with each depth after r deletions."""
-    repairs_after: Floats
+    repairs_after: Curve
     """R + 1, the mean number of repairs up to r deletions."""
-    cost_after: Floats
+    cost_after: Curve
     """R + 1, their mean cost."""
 
 
@@ -275,21 +299,32 @@ def simulate_repairs(
     costs: StageCosts,
     over: int,
     below: int | None = None,
-    every: int | None = None,
     trials: int = 1_000,
     seed: int = 0,
 ) -> Life:
     """Simulate systems over R = `over` deletions, with replacement.
 
     A shard is repaired as soon as fewer slices than `below` are left: 1, when it is dead; 0, never; None: after each of
-    its hits. All shards are after `every` so many deletions in the system, again and again; None: never.
+    its hits.
 
     >>> found = simulate_repairs(AsNeeded(depth=2), Deletions.uniform(1, 3), costs=StageCosts((1.0, 1.0, 1.0)), over=9)
-    >>> found.training, found.dead_share, float(found.mean_depth.mean())
+    >>> found.training_cost, found.dead_share, float(found.mean_depth.mean())
     (3.0, 0.0, 2.0)
     """
     shards, slices = deletions.probabilities.shape
-    _check_repairs(policy, deletions, costs, over, trials, below, every)
+    problems = [] if over >= 0 else [f"{over} deletions: give a number from 0"]
+    if costs.slices != slices:
+        problems.append(f"costs of {costs.slices} depths for shards of {slices} slices")
+    if below is not None and not 0 <= below <= slices:
+        problems.append(f"repair below {below} slices: a shard has 0 to {slices}")
+    orders: Orders = [[(0,)]] * shards
+    if isinstance(policy, AsNeeded):
+        problems += policy.misfits(slices)
+    else:
+        orders = policy.orders
+        if any(len(order) < slices for chosen in orders for order in chosen):
+            problems.append(f"an order ends before all {slices} slices")
+    _check(orders, deletions, trials=trials, others=problems)
     system: _Shards
     if isinstance(policy, AsNeeded):
         system = _Forests(policy, costs, deletions.probabilities, trials * shards)
@@ -310,19 +345,17 @@ def simulate_repairs(
         hit_total += hit_depths
         dead += int((hit_depths == 0).sum())
         least = min(least, int(hit_depths.min()))
-        due = [rows if below is None else rows[hit_depths < below]]
-        if every is not None and number % every == 0:
-            due.append(np.arange(trials * shards))
-        for each in due:
-            spent_now = system.repair(each)
-            repairs += np.bincount(each[spent_now > 0] // shards, minlength=trials)
-            cost += np.bincount(each // shards, weights=spent_now, minlength=trials)
+        due = rows if below is None else rows[hit_depths < below]
+        spent_now = system.repair(due)
+        repairs += np.bincount(due[spent_now > 0] // shards, minlength=trials)
+        cost += np.bincount(due // shards, weights=spent_now, minlength=trials)
         depths = system.depths()
         counts[number] = np.bincount(depths, minlength=slices + 1)
         spent[:, number] = repairs.mean(), cost.mean()
         total += depths.reshape(trials, shards).mean(axis=1)
     return Life(
-        training=system.training,
+        over=over,
+        training_cost=system.training,
         repairs=repairs,
         cost=cost,
         mean_depth=total / max(over, 1),
@@ -333,33 +366,6 @@ def simulate_repairs(
         repairs_after=spent[0],
         cost_after=spent[1],
     )
-
-
-def _check_repairs(
-    policy: FixedOrders | AsNeeded,
-    deletions: Deletions,
-    costs: StageCosts,
-    over: int,
-    trials: int,
-    below: int | None,
-    every: int | None,
-) -> None:
-    slices = deletions.slices
-    problems = [] if over >= 0 else [f"{over} deletions: give a number from 0"]
-    if costs.slices != slices:
-        problems.append(f"costs of {costs.slices} depths for shards of {slices} slices")
-    if below is not None and not 0 <= below <= slices:
-        problems.append(f"repair below {below} slices: a shard has 0 to {slices}")
-    if every is not None and every < 1:
-        problems.append(f"repair after every {every} deletions: give at least 1")
-    orders: Orders = [[(0,)]] * deletions.shards
-    if isinstance(policy, AsNeeded):
-        policy.check(slices)
-    else:
-        orders = policy.orders
-        if any(len(order) < slices for chosen in orders for order in chosen):
-            problems.append(f"an order ends before all {slices} slices")
-    _check(orders, deletions, trials=trials, others=problems)
 
 
 class _Shards:
@@ -466,45 +472,12 @@ class _Forests(_Shards):
         length[short, chain] = depth
 
 
-class Measured(BaseModel, frozen=True, use_attribute_docstrings=True):
-    """A quantity over the simulated systems."""
-
-    mean: Shown | None
-    """None: in some system it never comes to that."""
-    std: Shown | None
-
-    @classmethod
-    def of(cls, values: Ints | Floats) -> Measured:
-        if (values == NEVER).any():
-            return cls(mean=None, std=None)
-        return cls(mean=float(values.mean()), std=float(values.std()))
-
-
-class RepairCosts(BaseModel, frozen=True, use_attribute_docstrings=True):
-    """Repairs of a system over a number of deletions. Costs are in full trainings, or in seconds."""
-
-    over: int
-    """Deletions in the system."""
-    training_cost: Shown
-    repairs: Measured
-    """Number of repairs of a shard."""
-    cost: Measured
-    """Cost of all repairs together."""
-    mean_depth: Measured
-    """Mean depth of the shards after each deletion and its repair."""
-    hit_depth: Measured
-    """Depth of the hit shard before its repair."""
-    least_hit_depth: int
-    dead_share: Shown
-    """Share of the deletions that leave the hit shard dead."""
-
-
 class Simulation(BaseModel, frozen=True, use_attribute_docstrings=True):
     """The answer of `s3t simulate`: numbers of deletions that a system survives, and what repairs cost."""
 
-    deletion_rate: Measured
+    deletion_rate: Sample
     """Deletions until every shard is dead, without repair."""
-    first_failure: Measured
+    first_failure: Sample
     """Deletions until the first shard is."""
     quantiles: Mapping[str, Mapping[str, int | None]]
     """Quantiles of both numbers above, over the simulated systems."""
@@ -514,7 +487,7 @@ class Simulation(BaseModel, frozen=True, use_attribute_docstrings=True):
     """Mean depth of the shards after 1, 2, 4, ... deletions in the system, as long as most systems live."""
     unit: str
     """Unit of the costs."""
-    repaired: RepairCosts | None
+    repaired: Life | None
     """None: no policy was given."""
 
 
@@ -523,23 +496,13 @@ def summary(falls: Falls, life: Life | None, *, deletions: Deletions, tops: int,
     both = {"deletion_rate": falls.deletion_rate, "first_failure": falls.first_failure}
     fall, most = deletions.probabilities, max(_quantile(falls.settled, 0.95) or 0, 1)
     numbers = [2**power for power in range(min(most.bit_length(), _POWERS))]
-    repaired = None
-    if life is not None:
-        measured = {name: Measured.of(getattr(life, name)) for name in ("repairs", "cost", "mean_depth", "hit_depth")}
-        repaired = RepairCosts(
-            over=len(life.depth_counts) - 1,
-            training_cost=life.training,
-            least_hit_depth=life.least_hit_depth,
-            dead_share=life.dead_share,
-            **measured,
-        )
     return Simulation(
-        **{name: Measured.of(times) for name, times in both.items()},
+        **both,
         quantiles={name: {str(share): _quantile(times, share) for share in QUANTILES} for name, times in both.items()},
         bound=paper_bound(deletions.shards, deletions.slices, tops) if (fall == fall[0, 0]).all() else None,
         depth=dict(zip(numbers, falls.retained(numbers)[:, 1:].sum(axis=1).tolist(), strict=True)),
         unit=unit,
-        repaired=repaired,
+        repaired=life,
     )
 
 

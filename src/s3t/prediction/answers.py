@@ -14,7 +14,7 @@ import numpy as np
 from s3t.core import Inventory, Kind, Order, Stage, by_kind
 from s3t.errors import InputError, NoLiveShardError
 from s3t.recipe import Prediction, Recipe
-from s3t.recipe.parts import DEFAULT_THRESHOLD
+from s3t.recipe.schema import DEFAULT_THRESHOLD
 from s3t.results.answers import Member
 from s3t.tasks import Target
 from s3t.tasks.aggregate import Scores, shares

@@ -1,38 +1,20 @@
 """Recipes: what to train, on which columns, split how. Parsing and validation; no torch."""
 
 from s3t.recipe.loading import load_recipe, recipe_from
-from s3t.recipe.parts import (
+from s3t.recipe.schema import (
     Adapter,
     BelowDepth,
     Group,
     Image,
     Language,
     Prediction,
+    Recipe,
     RepairAsNeeded,
     RepairPolicy,
     Shortcut,
     Text,
     TrainingSettings,
     repair_due,
+    training_part,
+    unresolved,
 )
-from s3t.recipe.schema import Recipe, training_part, unresolved
-
-__all__ = [
-    "Adapter",
-    "BelowDepth",
-    "Group",
-    "Image",
-    "Language",
-    "Prediction",
-    "Recipe",
-    "RepairAsNeeded",
-    "RepairPolicy",
-    "Shortcut",
-    "Text",
-    "TrainingSettings",
-    "load_recipe",
-    "recipe_from",
-    "repair_due",
-    "training_part",
-    "unresolved",
-]

@@ -15,8 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from s3t.errors import RecipeError
 from s3t.files import is_folder, open_regular, reading_problem
-from s3t.recipe import parts
-from s3t.recipe.schema import Recipe
+from s3t.recipe.schema import TAGGED, MethodSettings, Recipe
 from s3t.wording import closest, problem_lines
 
 MOST_BYTES = 10**7
@@ -198,16 +197,14 @@ def recipe_from(content: Recipe | Mapping[str, Any] | str | Path, *, where: str 
 
 
 # Takes the place of a wrong field, where leaving it out would be a problem of its own.
-_STAND_INS: dict[tuple[int | str, ...], Any] = {("labels",): "infer", ("base_model",): "stand-in"}
-# Left out whole where a field of it is wrong: the rest of it would be a problem of its own.
-_WHOLE: tuple[tuple[int | str, ...], ...] = (("partition", "group"), ("deletion", "repair"))
+_STAND_INS: dict[tuple[str, ...], Any] = {("labels",): "infer", ("base_model",): "stand-in"}
 
 
 def _all_problems(content: Mapping[str, Any]) -> list[str]:
     """Every problem. Checks across fields wait until each field is right, so wrong ones are left out and it is asked
     again."""
     problems: dict[str, None] = {}
-    wrong: set[tuple[int | str, ...]] = set()
+    wrong: set[tuple[str, ...]] = set()
     left = copy.deepcopy(dict(content))
     while True:
         try:
@@ -215,40 +212,33 @@ def _all_problems(content: Mapping[str, Any]) -> list[str]:
             return list(problems)
         except ValidationError as error:
             details = error.errors(include_url=False, include_input=False)
-        new = [detail for detail in details if _left_out(detail) not in wrong]
+        # What is inside of a part's field is left out with it: the rest of it would be a problem of its own.
+        new = [detail for detail in details if _field(detail)[:2] not in wrong]
         problems |= dict.fromkeys(itertools.chain.from_iterable(map(_sentences, new)))
-        fields = set(map(_left_out, new))
+        fields = {_field(detail)[:2] for detail in new}
         wrong |= fields
         left_out = [_leave_out(left, field) for field in fields]
         if not any(left_out):
             return list(problems)
 
 
-def _leave_out(content: dict[str, Any], field: tuple[int | str, ...]) -> bool:
-    """Take a field out of nested mappings, or put its stand-in there; True if it was there."""
-    inner: Any = content
-    for part in field[:-1]:
-        inner = inner.get(part) if isinstance(inner, dict) else None
-    if not field or not isinstance(inner, dict) or field[-1] not in inner:
+def _leave_out(content: dict[str, Any], field: tuple[str, ...]) -> bool:
+    """Take a field out of a recipe or of a part of it, or put its stand-in there; True if it was there."""
+    part: Any = content if len(field) < 2 else content.get(field[0])
+    if not field or not isinstance(part, dict) or field[-1] not in part:
         return False
-    del inner[field[-1]]
+    del part[field[-1]]
     if field in _STAND_INS:
-        inner[field[-1]] = _STAND_INS[field]
+        part[field[-1]] = _STAND_INS[field]
     return True
 
 
-def _field(detail: Any) -> tuple[int | str, ...]:
+def _field(detail: Any) -> tuple[str, ...]:
     """The path of a problem's field, down to the last mapping: an item of a list has its list's."""
     # Unions (labels, target_modules, threads) add the type that was tried to the location; tagged ones, the tag.
     tried = ("list[", "literal[", "constrained-", "int", "str", "bool")
     named = itertools.takewhile(lambda part: isinstance(part, str) and not part.startswith(tried), detail["loc"])
-    return tuple(part for part in named if not part.startswith(parts.TAGGED))
-
-
-def _left_out(detail: Any) -> tuple[int | str, ...]:
-    """The path of the field to leave out, so that the rest can be checked."""
-    field = _field(detail)
-    return next((whole for whole in _WHOLE if field[: len(whole)] == whole), field)
+    return tuple(part for part in named if not part.startswith(TAGGED))
 
 
 def _sentences(detail: Any) -> list[str]:
@@ -259,7 +249,7 @@ def _sentences(detail: Any) -> list[str]:
     return problem_lines(field, detail["msg"])
 
 
-def _meant(wrong: tuple[int | str, ...]) -> str:
+def _meant(wrong: tuple[str, ...]) -> str:
     """The field that is like one that does not exist: beside it, else anywhere in a recipe."""
     for fields in ([field for field in _FIELDS if field[:-1] == wrong[:-1]], _FIELDS):
         names = {field[-1]: ".".join(field) for field in fields}
@@ -278,4 +268,4 @@ def _fields(part: type[BaseModel], above: tuple[str, ...] = ()) -> Iterator[tupl
                 yield from _fields(kind, path)
 
 
-_FIELDS = (*_fields(Recipe), *_fields(parts.MethodSettings, ("method",)))
+_FIELDS = (*_fields(Recipe), *_fields(MethodSettings, ("method",)))

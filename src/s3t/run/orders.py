@@ -12,14 +12,15 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+from s3t.aftermath import EXTENDED, after_refusal
 from s3t.core import Order, Secret
-from s3t.errors import InputError, IntegrityError
+from s3t.core.growth import MOST_SPARES
+from s3t.errors import InputError, IntegrityError, StorageError
 from s3t.events import Progress, silent
 from s3t.ledger.locks import RunLock, hold
 from s3t.orders import orders_of_shards
+from s3t.orders.setting import MOST_NUMBERS
 from s3t.recipe import Recipe, RepairAsNeeded, RepairPolicy, recipe_from
-from s3t.recipe.parts import MOST_SPARES
-from s3t.recipe.schema import MOST_NUMBERS
 from s3t.store.disk import storage_errors
 from s3t.store.folder import Description, Layout, read_description, write_description
 
@@ -28,21 +29,27 @@ Shards: TypeAlias = tuple[tuple[Order, ...], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spares:
-    """Spares that every shard of a run that is repaired as needed shall have."""
+class Addition:
+    """What `extend` adds to every shard: orders, spares, or another policy of repair; one of the three."""
 
-    spares: int | None
+    budget: int | None = None
+    """Orders of a shard."""
+    spares: int | None = None
     """Chains beside the main one; None: as many as now."""
-    depth: int | None
+    spare_depth: int | None = None
     """Slices of each; None: as many as now."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Policy:
-    """A policy of repair in the place of the run's present one."""
-
-    repair: Any
+    policy: Any | None = None
     """The value of a recipe's `deletion.repair`, not checked yet."""
+
+    def __post_init__(self) -> None:
+        asked = {
+            "a budget": self.budget is not None,
+            "spares or their depth": (self.spares, self.spare_depth) != (None, None),
+            "a policy": self.policy is not None,
+        }
+        if sum(asked.values()) != 1:
+            given = " and ".join(name for name, wanted in asked.items() if wanted) or "nothing"
+            raise InputError("the extension", f"{given} asked for: give one of {', '.join(asked)}")
 
 
 class Orders:
@@ -53,10 +60,6 @@ class Orders:
         self._known: tuple[object, Description] = (None, opened)
         self._proposed: tuple[Shards, int, Shards] | None = None  # orders, a budget, and those orders extended to it
 
-    def now(self) -> Shards:
-        """Every shard's orders as they are on the disk."""
-        return self.described().orders
-
     def described(self) -> Description:
         """The run.json that is on the disk; it is read only if it is another file than before."""
         file = self._file()  # before it is read: if it is replaced meanwhile, it is read once more
@@ -64,56 +67,51 @@ class Orders:
             self._known = file, self._read()
         return self._known[1]
 
-    def proposed(self, recipe: Recipe, *, budget: int, progress: Progress = silent) -> Shards:
-        """Every shard's orders as `extend` would make them. Changes nothing. `progress` hears of the search."""
-        description = self._read()
-        self._check(budget, description, recipe)
-        if budget == len(description.orders[0]):  # they are there
-            return description.orders
-        return self._extended(description.orders, recipe, budget=budget, progress=progress)
+    def proposed(self, recipe: Recipe, added: Addition, *, progress: Progress = silent) -> Description:
+        """The run.json that `extend` would write. Changes nothing. `progress` hears of a search for orders."""
+        return self._with(self._read(), recipe, added, progress)
 
-    def extend(self, recipe: Recipe, *, budget: int, lock: RunLock, progress: Progress = silent) -> None:
-        """Add orders to every shard until it has `budget`, durably; nothing if it has them already.
+    def extend(self, recipe: Recipe, added: Addition, *, lock: RunLock, progress: Progress = silent) -> None:
+        """Write orders or a policy into run.json, durably; nothing if they are there already.
 
-        A crash leaves the old file or the new one; after a StorageError, `now` says whether the orders are there. Which
-        orders are added follows from declared numbers and the orders that are there: never from what was deleted, from
-        the number of records, or from a clock. The lock is held while the file is replaced, not while orders are
-        chosen, which may take a minute: deletions do not wait for it.
+        A crash leaves the old file or the new one. Which orders are added follows from declared numbers and the orders
+        that are there: never from what was deleted, from the number of records, or from a clock. Orders stay in the
+        file under any policy. The lock is held while the file is replaced, not while orders are chosen, which may take
+        a minute: deletions do not wait for it.
         """
         while True:
             description = self._read()
-            self._check(budget, description, recipe)
-            if budget == len(description.orders[0]):  # an extension that was cut short is asked for again
+            wanted = self._with(description, recipe, added, progress)
+            if wanted == description:  # an extension that was cut short is asked for again
                 return
-            orders = self._extended(description.orders, recipe, budget=budget, progress=progress)
             with hold(lock):
-                if self._read() == description:  # else another process has added some meanwhile
-                    with storage_errors("adding orders to the run"):
-                        added = description.model_copy(update={"orders": orders})
-                        write_description(self._layout, added, self._secret)
-                    return
+                if self._read() != description:  # another process has added some meanwhile
+                    continue
+                try:
+                    with storage_errors("extending the run"):
+                        write_description(self._layout, wanted, self._secret)
+                except StorageError:
+                    if self.described() == description:
+                        raise
+                    with after_refusal(EXTENDED):  # it was the folder of the new file that could not be synchronised
+                        raise
+                return
 
-    def proposed_repair(self, recipe: Recipe, asked: Spares | Policy) -> Description:
-        """The run.json that `change_repair` would write. Changes nothing."""
-        return _with_repair(self._read(), recipe, asked)
-
-    def change_repair(self, recipe: Recipe, asked: Spares | Policy, *, lock: RunLock) -> None:
-        """Let every shard have more spares, or another policy of repair, durably; nothing if it has them already.
-
-        A crash leaves the old file or the new one; after a StorageError, `described` says whether the policy is there.
-        The orders stay in the file under any policy.
-        """
-        with hold(lock):
-            description = self._read()
-            added = _with_repair(description, recipe, asked)
-            if added != description:
-                with storage_errors("changing the run's policy of repair"):
-                    write_description(self._layout, added, self._secret)
-
-    def _extended(self, orders: Shards, recipe: Recipe, *, budget: int, progress: Progress) -> Shards:
-        if self._proposed is None or self._proposed[:2] != (orders, budget):
-            self._proposed = orders, budget, extended(orders, recipe, budget=budget, progress=progress)
-        return self._proposed[2]
+    def _with(self, description: Description, recipe: Recipe, added: Addition, progress: Progress) -> Description:
+        """A run.json with what is added behind what is there; the same where that is there already."""
+        if (budget := added.budget) is not None:
+            self._check(budget, description, recipe)
+            orders = description.orders
+            if budget == len(orders[0]):
+                return description
+            if self._proposed is None or self._proposed[:2] != (orders, budget):
+                self._proposed = orders, budget, extended(orders, recipe, budget=budget, progress=progress)
+            return description.model_copy(update={"orders": self._proposed[2]})
+        present = description.present(recipe).deletion.repair
+        wanted = _with_spares(present, recipe, added) if added.policy is None else _policy(recipe, added.policy)
+        if wanted == present:
+            return description
+        return description.model_copy(update={"repairs": (*description.repairs, wanted)})
 
     def _check(self, budget: int, description: Description, recipe: Recipe) -> None:
         if recipe.method.one_order:
@@ -165,40 +163,27 @@ class Orders:
         return stat.st_ino, stat.st_mtime_ns, stat.st_size
 
 
-def _with_repair(description: Description, recipe: Recipe, asked: Spares | Policy) -> Description:
-    """A run.json with another policy of repair behind the present one, unless that is the same."""
-    present = description.present(recipe).deletion.repair
-    wanted = _with_spares(present, recipe, asked) if isinstance(asked, Spares) else _policy(recipe, asked)
-    if wanted == present:
-        return description
-    return description.model_copy(update={"repairs": (*description.repairs, wanted)})
-
-
-def _policy(recipe: Recipe, asked: Policy) -> RepairPolicy:
+def _policy(recipe: Recipe, asked: Any) -> RepairPolicy:
     """A policy that was asked for, checked as that of a new run's recipe is."""
     fields = recipe.model_dump(mode="json")
-    fields["deletion"]["repair"] = asked.repair
+    fields["deletion"]["repair"] = asked
     fields["sequences"] = {"prior": recipe.sequences.prior}  # of chains; present orders fit any other policy
     return recipe_from(fields, where="the policy").deletion.repair
 
 
-def _with_spares(present: RepairPolicy, recipe: Recipe, asked: Spares) -> RepairAsNeeded:
+def _with_spares(present: RepairPolicy, recipe: Recipe, added: Addition) -> RepairAsNeeded:
     if not isinstance(present, RepairAsNeeded):
         raise InputError("the spares", "the run has fixed orders, and no spares: give --budget, which adds orders")
     most = min(recipe.partition.slices - 1, MOST_SPARES), present.depth
     problems = [
-        *_out_of_range("spares", asked.spares, present.spares, most[0], "each begins with a slice of its own"),
-        *_out_of_range("spare depth", asked.depth, present.spare_depth, most[1], "the main chain has no more"),
+        *_out_of_range("spares", added.spares, present.spares, most[0], "each begins with a slice of its own"),
+        *_out_of_range("spare depth", added.spare_depth, present.spare_depth, most[1], "the main chain has no more"),
     ]
     if problems:
         raise InputError("the spares", problems)
-    return present.model_copy(
-        update={
-            "spares": present.spares if asked.spares is None else asked.spares,
-            "spare_depth": present.spare_depth if asked.depth is None else asked.depth,
-            "level": None,  # these chains were asked for, not a level
-        }
-    )
+    changed = {"spares": added.spares, "spare_depth": added.spare_depth}
+    changed = {name: number for name, number in changed.items() if number is not None}
+    return present.model_copy(update={**changed, "level": None})  # these chains were asked for, not a level
 
 
 def _out_of_range(what: str, number: int | None, least: int, most: int, limit: str) -> list[str]:

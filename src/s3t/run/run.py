@@ -9,10 +9,11 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Self, overload
+from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 from s3t.aftermath import NOTHING_CHANGED, RUN_MADE, after_refusal
 from s3t.events import Progress, silent
+from s3t.run.orders import Addition
 from s3t.run.parts import Parts
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from s3t.results.log import Location, LogEntry
     from s3t.results.state import Forecast, Status
     from s3t.run.approvals import Approvals
-    from s3t.run.extension import Extension, RepairExtension
+    from s3t.run.extension import Extension
     from s3t.run.pending import PendingAnswers
     from s3t.run.placement import WorkerCount
 
@@ -262,27 +263,8 @@ class Run:
             InputError: the budget is below the present one, or exceeds L!; the spares are fewer or shorter than now, or
                 more than fit; the run has fixed orders, or none; a wrong policy; or `workers`. Nothing has changed.
         """
-        from s3t.run.extension import more_asked
-        from s3t.run.orders import Policy, Spares
-
-        asked = more_asked(budget=budget, spares=spares, spare_depth=spare_depth, policy=policy)
-        if isinstance(asked, Spares | Policy):
-            return self.parts.trainer.change_repair(asked, progress or silent, workers=workers)
-        return self.parts.trainer.extend(asked, progress or silent, workers=workers)
-
-    @overload
-    def extension(self, *, budget: int, progress: Progress | None = None) -> Extension: ...
-
-    @overload
-    def extension(
-        self,
-        *,
-        budget: int | None = None,
-        spares: int | None = None,
-        spare_depth: int | None = None,
-        policy: Any | None = None,
-        progress: Progress | None = None,
-    ) -> Extension | RepairExtension: ...
+        added = Addition(budget=budget, spares=spares, spare_depth=spare_depth, policy=policy)
+        return self.parts.trainer.extend(added, progress or silent, workers=workers)
 
     def extension(
         self,
@@ -292,12 +274,12 @@ class Run:
         spare_depth: int | None = None,
         policy: Any | None = None,
         progress: Progress | None = None,
-    ) -> Extension | RepairExtension:
+    ) -> Extension:
         """Forecast of `extend`, with its arguments and errors: stages to train, gain in depth. Changes nothing."""
-        from s3t.run.extension import extension_forecast, more_asked
+        from s3t.run.extension import extension_by
 
-        asked = more_asked(budget=budget, spares=spares, spare_depth=spare_depth, policy=policy)
-        return extension_forecast(self.parts, asked, progress or silent)
+        added = Addition(budget=budget, spares=spares, spare_depth=spare_depth, policy=policy)
+        return extension_by(self.parts, added, progress or silent)
 
     def predict(
         self, inputs: Inputs, *, prefixes: Prefixes | None = None, progress: Progress | None = None

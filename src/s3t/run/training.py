@@ -13,16 +13,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 
-from s3t.aftermath import NOTHING_CHANGED, ORDERS_ADDED, REPAIR_CHANGED, STAGES_KEPT, after_refusal
+from s3t.aftermath import EXTENDED, NOTHING_CHANGED, STAGES_KEPT, after_refusal
 from s3t.core import Inventory, Stage, by_kind
 from s3t.engine import EngineReport, run_in_pool, run_stages
-from s3t.errors import InputError, StorageError
+from s3t.errors import InputError
 from s3t.events import EpochEnd, Event, Progress, StageEnd, StageStart, TrainingStart, WorkStep, telling
 from s3t.ledger import Snapshot, Trained
 from s3t.ledger.presence import Leaving, Overtaken, Uses, Work
 from s3t.recipe import Recipe
 from s3t.results.changes import TrainedStage, Training
-from s3t.run.orders import Policy, Spares
+from s3t.run.orders import Addition
 from s3t.run.parts import Parts
 from s3t.run.placement import WorkerCount, check_workers, placements
 from s3t.run.reporting import inventory_now, outage_of
@@ -132,42 +132,14 @@ class Trainer:
             outage=outage_of(self.parts, after),
         )
 
-    def extend(self, budget: int, progress: Progress, *, workers: WorkerCount) -> Training:
-        """Add orders to every shard until it has `budget`, and train what is missing."""
+    def extend(self, added: Addition, progress: Progress, *, workers: WorkerCount) -> Training:
+        """Add orders, spares or another policy of repair, and train what is missing."""
         check_workers(workers)
         self.parts.check_changeable()
-        orders = self.parts.orders
-        try:
-            with after_refusal(NOTHING_CHANGED):
-                self.parts.check_trainable()  # else orders would be left that cannot be trained
-                orders.extend(self.parts.recipe, budget=budget, lock=self.parts.lock, progress=progress)
-        except StorageError:
-            if len(orders.now()[0]) >= budget:  # it was the folder of the new file that could not be synchronised
-                with after_refusal(ORDERS_ADDED):
-                    raise
-            raise
-        with after_refusal(ORDERS_ADDED):
-            return self.train_missing(progress, workers=workers)
-
-    def change_repair(self, asked: Spares | Policy, progress: Progress, *, workers: WorkerCount) -> Training:
-        """Let every shard have more spares, or another policy of repair, and train what is missing."""
-        check_workers(workers)
-        self.parts.check_changeable()
-        orders = self.parts.orders
         with after_refusal(NOTHING_CHANGED):
-            self.parts.check_trainable()
-            wanted = orders.proposed_repair(self.parts.recipe, asked)
-        try:
-            with after_refusal(NOTHING_CHANGED):
-                orders.change_repair(self.parts.recipe, asked, lock=self.parts.lock)
-        except StorageError:
-            if (
-                orders.described().repairs == wanted.repairs
-            ):  # it was the folder of the new file that was not synchronised
-                with after_refusal(REPAIR_CHANGED):
-                    raise
-            raise
-        with after_refusal(REPAIR_CHANGED):
+            self.parts.check_trainable()  # else orders would be left that cannot be trained
+            self.parts.orders.extend(self.parts.recipe, added, lock=self.parts.lock, progress=progress)
+        with after_refusal(EXTENDED):
             return self.train_missing(progress, workers=workers)
 
     def _train_here(self, progress: Progress, until: float) -> EngineReport:

@@ -2,5 +2,3 @@
 
 from s3t.tasks.targets import TASKS, task_named
 from s3t.tasks.task import Kind, Target, Task
-
-__all__ = ["TASKS", "Kind", "Target", "Task", "task_named"]
