@@ -26,7 +26,7 @@ def run(made, tmp_path):
 
 
 def lines_of(run):
-    return [line.split() for line in invoke("status", run).stdout.splitlines()]
+    return [line.replace("│", " ").split() for line in invoke("status", run).stdout.splitlines()]
 
 
 def test_the_status_draws_every_shards_chains_with_live_and_planned_depth(run):
