@@ -17,6 +17,7 @@ from s3t.errors import InputError, ServerError
 from s3t.records.requests import requested_names
 from s3t.results.changes import Deletion
 from s3t.results.log import Location, LogEntry
+from s3t.results.serving import Held, Repair
 from s3t.results.state import Forecast, Status
 
 _AGAIN = (429, 502, 503, 504)
@@ -120,11 +121,11 @@ class Client(AbstractContextManager["Client"]):
         """Times of one deletion: received, accepted, effective, erased. Errors as `status`."""
         return _parsed(LogEntry, self._ask("GET", f"/v1/deletions/{id:d}"))
 
-    def held(self) -> list[dict[str, Any]]:
+    def held(self) -> tuple[Held, ...]:
         """Deletions that wait for an operator, or waited, the newest first; without names. Errors as `status`."""
-        return list(self._ask("GET", "/v1/held")["held"])
+        return tuple(_parsed(Held, each) for each in self._ask("GET", "/v1/held")["held"])
 
-    def approve(self, held: str) -> dict[str, Any]:
+    def approve(self, held: str) -> Held:
         """Carry out a held deletion that somebody else has asked for. For operators.
 
         Args:
@@ -133,9 +134,9 @@ class Client(AbstractContextManager["Client"]):
         Raises:
             ServerError: the token has asked for it itself (403), it was refused (409), the server was not found.
         """
-        return self._ask("POST", f"/v1/held/{held}/approve")
+        return _parsed(Held, self._ask("POST", f"/v1/held/{held}/approve"))
 
-    def refuse(self, held: str, reason: str) -> dict[str, Any]:
+    def refuse(self, held: str, reason: str) -> Held:
         """Refuse a held deletion. For operators.
 
         Args:
@@ -146,7 +147,7 @@ class Client(AbstractContextManager["Client"]):
             InputError: the reason is empty, too long or no line of text.
             ServerError: it was approved (409), the server refused, or was not found.
         """
-        return self._ask("POST", f"/v1/held/{held}/refuse", {"reason": reason})
+        return _parsed(Held, self._ask("POST", f"/v1/held/{held}/refuse", {"reason": reason}))
 
     def locate(self, *, records: Sequence[str | int] = (), subjects: Sequence[str | int] = ()) -> tuple[Location, ...]:
         """Find records and people: present ones with their slices, deleted ones with the time. For operators.
@@ -176,7 +177,7 @@ class Client(AbstractContextManager["Client"]):
         found = self._ask("GET", "/v1/forecast")["forecast"]
         return None if found is None else _parsed(Forecast, found)
 
-    def repair(self, *, hours: float | None = None) -> dict[str, Any]:
+    def repair(self, *, hours: float | None = None) -> Repair:
         """Begin a repair beside the server, which goes on answering; `follow` tells how far it is.
 
         Args:
@@ -186,20 +187,20 @@ class Client(AbstractContextManager["Client"]):
             InputError: the hours are not above 0.
             ServerError: the server refused, one is under way (409), or it was not found.
         """
-        return self._ask("POST", "/v1/repairs", {"hours": hours})
+        return _parsed(Repair, self._ask("POST", "/v1/repairs", {"hours": hours}))
 
-    def repairs(self) -> list[dict[str, Any]]:
+    def repairs(self) -> tuple[Repair, ...]:
         """Repairs, the newest first. Errors as `status`."""
-        return list(self._ask("GET", "/v1/repairs")["repairs"])
+        return tuple(_parsed(Repair, each) for each in self._ask("GET", "/v1/repairs")["repairs"])
 
-    def follow(self, repair: str) -> Iterator[dict[str, Any]]:
+    def follow(self, repair: str) -> Iterator[Repair]:
         """A repair, by its id, whenever it has changed, until it has ended; asked for each second. Errors as
         `status`."""
-        last: dict[str, Any] = {}
-        while last.get("ended_at") is None:
-            if last:
+        last: Repair | None = None
+        while last is None or last.ended_at is None:
+            if last is not None:
                 time.sleep(_BETWEEN_LOOKS)
-            if (found := self._ask("GET", f"/v1/repairs/{repair}")) != last:
+            if (found := _parsed(Repair, self._ask("GET", f"/v1/repairs/{repair}"))) != last:
                 yield (last := found)
 
     def _ask(

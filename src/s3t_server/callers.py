@@ -12,7 +12,7 @@ from http import HTTPStatus
 
 from anyio import CapacityLimiter, to_thread
 
-from s3t.ledger import Token
+from s3t.results.serving import Token
 from s3t_server.problems import Refused
 from s3t_server.tokens import SCOPES, Access, digest_of
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from anyio import to_thread
 
-from s3t.ledger import Held
 from s3t.results.changes import Deletion
+from s3t.results.serving import Held
 from s3t_server.callers import Caller
 from s3t_server.documents import DeletionRequest
 from s3t_server.problems import Refused
@@ -49,8 +49,8 @@ async def approve(served: ServedRun, id: str, caller: Caller) -> Held:
     def act() -> Held:
         held = held_request(served, id)
         done = served.run.approvals.approve(id, by=caller.ledger_name)
-        if held.done_at is None and done.generation is not None:
-            served.metrics.deleted(served.name, served.run.log([done.generation])[0].records)
+        if held.done_at is None and done.deletion is not None:
+            served.metrics.deleted(served.name, served.run.log([done.deletion])[0].records)
         return done
 
     return await to_thread.run_sync(act, limiter=served.deletions)

@@ -25,6 +25,8 @@ from pydantic import (
 from s3t.recipe import Recipe
 from s3t.records.images import FORMATS
 from s3t.records.ingest import Inputs
+from s3t.results.changes import Deletion
+from s3t.results.serving import Held
 from s3t.run.approvals import MOST_REASON
 from s3t.wording import counted
 from s3t_server.problems import Refused, wrong_input
@@ -138,6 +140,14 @@ class DeletionRequest(NamesRequest):
     strict: StrictBool = Field(default=False, description="Delete nothing unless every name is known.")
     dry_run: StrictBool = Field(
         default=False, description="Say what would happen, and do nothing. Needs the scope operate, too."
+    )
+
+
+class PlannedRequest(Held):
+    """A held request, and what it would do."""
+
+    plan: Deletion | None = Field(
+        default=None, description="Forecast of a request that waits, for operators: a dry run. Else null."
     )
 
 

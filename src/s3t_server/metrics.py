@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest, multiprocess
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from s3t.ledger import Repair
+from s3t.results.serving import Repair
 from s3t.run.reporting import forecast_now
 
 if TYPE_CHECKING:

@@ -17,10 +17,11 @@ from s3t.bugs import failure_lines, log_failure
 from s3t.core import Inventory
 from s3t.errors import FsyncError, WorkerError
 from s3t.events import Event, StageEnd, WorkStart, WorkStep
-from s3t.ledger import Ledger, Repair
+from s3t.ledger import Ledger
 from s3t.ledger.presence import Leaving, Uses
 from s3t.program import exit_on_sigterm, set_up_process
 from s3t.recipe import repair_due
+from s3t.results.serving import Repair
 from s3t.run import Run
 
 NICE = "S3T_REPAIR_NICE"

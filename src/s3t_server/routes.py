@@ -16,7 +16,8 @@ from s3t.errors import S3TError
 from s3t.results.answers import Predictions
 from s3t.results.changes import Deletion
 from s3t.results.log import Location, LogEntry
-from s3t.results.state import Status
+from s3t.results.serving import Held, Repair
+from s3t.results.state import Forecast, Status
 from s3t_server import deleting
 from s3t_server.answering import EVENTS, GENERATION_HEADER, answer
 from s3t_server.callers import Caller
@@ -24,6 +25,7 @@ from s3t_server.documents import (
     MOST_ID,
     DeletionRequest,
     NamesRequest,
+    PlannedRequest,
     PredictRequest,
     PredictResponse,
     RefusalRequest,
@@ -161,32 +163,31 @@ def _held(served: ServedRun) -> APIRouter:
     reader = Annotated[Caller, Depends(requires(served, "delete", "operate", "audit"))]
 
     @router.get("/held", summary="List held deletions")
-    def all_held(_caller: reader) -> dict[str, Any]:
+    def all_held(_caller: reader) -> dict[str, list[Held]]:
         """Requests that waited for an operator, or still do, the newest first; without names."""
-        return {"held": [held.to_json() for held in served.run.approvals.all()]}
+        return {"held": list(served.run.approvals.all())}
 
     @router.get("/held/{id}", summary="Follow a held deletion", responses=refusals(_NOT_FOUND))
-    def one(id: str, caller: reader) -> dict[str, Any]:
+    def one(id: str, caller: reader) -> PlannedRequest:
         """Its state, and the deletion that it became. For operators, while it waits, what it would do."""
         held, plan = deleting.held_request(served, id), None
         if held.state == "held" and caller.may("operate"):
-            impact = served.run.approvals.impact(held)
-            plan = impact.model_dump(mode="json", include={"deleted", *Deletion.PLACES})
-        return {**held.to_json(), "plan": plan}
+            plan = served.run.approvals.impact(held)
+        return PlannedRequest(**dict(held), plan=plan)
 
     @router.post("/held/{id}/approve", summary="Approve a held deletion", responses=refusals(_NOT_FOUND, _CONFLICT))
-    async def approve(id: str, caller: operator) -> dict[str, Any]:
+    async def approve(id: str, caller: operator) -> Held:
         """Carry it out. Not with the token that asked for it."""
-        return (await deleting.approve(served, id, caller)).to_json()
+        return await deleting.approve(served, id, caller)
 
     @router.post(
         "/held/{id}/refuse",
         summary="Refuse a held deletion",
         responses=refusals(*OF_A_BODY, _NOT_FOUND, _CONFLICT),
     )
-    def refuse(id: str, asked: RefusalRequest, caller: operator) -> dict[str, Any]:
+    def refuse(id: str, asked: RefusalRequest, caller: operator) -> Held:
         """Delete nothing, and forget its names. The reason is kept, and shown to the caller that asked."""
-        return deleting.refuse(served, id, caller, reason=asked.reason).to_json()
+        return deleting.refuse(served, id, caller, reason=asked.reason)
 
     return router
 
@@ -201,19 +202,19 @@ def _repairs(served: ServedRun) -> APIRouter:
         summary="Begin a repair",
         responses=refusals(*OF_A_BODY, _CONFLICT),
     )
-    def repair(asked: RepairRequest, caller: operator) -> dict[str, Any]:
+    def repair(asked: RepairRequest, caller: operator) -> Repair:
         """Train what deletions cost, in a process of its own, while the server goes on answering."""
         begun = served.repairs.begin(asked_by=caller.ledger_name, hours=asked.hours)
         if begun is None:
             raise Refused(_CONFLICT, "a repair of this run is under way; GET /v1/repairs lists it")
-        return begun.to_json()
+        return begun
 
     @router.get("/repairs", summary="List repairs")
-    def repairs(_caller: operator) -> dict[str, Any]:
+    def repairs(_caller: operator) -> dict[str, list[Repair]]:
         """The newest first."""
-        return {"repairs": [one.to_json() for one in served.repairs.all()]}
+        return {"repairs": list(served.repairs.all())}
 
-    described = {"description": "The repair, or events", "content": {"application/json": {}, EVENTS: {}}}
+    described = {"description": "The repair, or events", "model": Repair, "content": {EVENTS: {}}}
 
     @router.get("/repairs/{id}", summary="Follow a repair", responses=refusals(_NOT_FOUND) | {200: described})
     def one_repair(
@@ -269,9 +270,8 @@ def _state(served: ServedRun) -> APIRouter:
         return {"located": list(served.run.locate(**asked.model_dump()))}
 
     @router.get("/forecast", summary="How long it lasts")
-    def forecast() -> dict[str, Any]:
+    def forecast() -> dict[str, Forecast | None]:
         """Expected numbers of deletions, without repair, until shards lose depth and die."""
-        expected = served.run.forecast()
-        return {"forecast": None if expected is None else expected.to_json()}
+        return {"forecast": served.run.forecast()}
 
     return router

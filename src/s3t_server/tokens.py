@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from s3t.errors import InputError
-from s3t.ledger import Ledger, Token, schema
+from s3t.ledger import Ledger, schema
+from s3t.results.serving import Token
 from s3t.run import Run
 from s3t.wording import did_you_mean
 

@@ -6,8 +6,9 @@ import pytest
 from sqlalchemy import LargeBinary, String, select, update
 
 from s3t.errors import IntegrityError
-from s3t.ledger import Clone, ExportRow, Held, Ledger, Token, Transaction, schema
+from s3t.ledger import Clone, ExportRow, Ledger, Transaction, schema
 from s3t.ledger.rows import CHECKED
+from s3t.results.serving import Held, Token
 from tests.ledger.world import PERSON, PLACES, accept, an_export, taking, token
 
 UNCHECKED = {"sessions", "claims", "durations", "repairs", "depths"}

@@ -106,7 +106,7 @@ def test_approved_by_another_it_is_the_deletion_that_was_asked_for(run, tmp_path
     done = run.approvals.approve(held.id, by="ops")
     assert (done.state, done.decided_by) == ("done", "ops")
     assert state_of(run, records=["r0", "r3", "r8"], subjects=["p0", "p1"]) == [*["erased"] * 4, "present"]
-    (entry,) = run.log([done.generation])
+    (entry,) = run.log([done.deletion])
     assert entry.records == 4
     assert entry.received_at == pytest.approx(held.asked_at, abs=1.0)
     other.delete(records=["r3", "nobody"], subjects=["p0"])
@@ -235,7 +235,7 @@ def test_two_that_approve_at_the_same_moment_delete_once(run):
         run.approvals.approve(held.id, by="ops")
     with s3t.Run.open(run.path) as replica:  # goes on with it
         assert replica.approvals.find(held.id).state == "done"
-    assert run.approvals.approve(held.id, by="third").generation == 1
+    assert run.approvals.approve(held.id, by="third").deletion == 1
     assert len(run.log()) == 2
 
 
@@ -279,7 +279,7 @@ def test_what_another_request_has_deleted_meanwhile_ends_it(run):
     held = ask(run, records=["r3"])
     run.delete(records=["r3"])
     done = run.approvals.approve(held.id, by="ops")
-    assert (done.state, done.generation) == ("done", None)
+    assert (done.state, done.deletion) == ("done", None)
 
 
 @pytest.mark.parametrize("asked", [{"records": ["r0"]}, {"subjects": ["p0"]}])
@@ -373,7 +373,7 @@ def test_a_key_that_was_used_for_other_names_since_can_only_be_refused(run):
 def test_one_that_was_carried_out_with_its_key_elsewhere_names_that_deletion(run):
     held = ask(run, subjects=["p0"], key="ticket")
     generation = run.delete(subjects=["p0"], key="ticket").generation
-    assert run.approvals.approve(held.id, by="ops").generation == generation
+    assert run.approvals.approve(held.id, by="ops").deletion == generation
 
 
 def test_what_can_only_be_refused_is_shown_all_the_same(run):
@@ -425,7 +425,7 @@ def test_a_repeated_request_counts_once(run):
 def test_a_key_of_a_request_that_took_nothing_is_free_and_held_once_again(run):
     first = ask(run, records=["r3"], key="ticket")
     run.delete(records=["r3"])
-    assert run.approvals.approve(first.id, by="ops").generation is None
+    assert run.approvals.approve(first.id, by="ops").deletion is None
     second = ask(run, records=["r4"], key="ticket")
     assert ask(run, records=["r4"], key="ticket").id == second.id
     assert len(run.approvals.all()) == 2

@@ -57,8 +57,8 @@ def test_a_key_deletes_once(served):
 def test_repairs_begin_and_are_followed_to_their_end(served, path):
     served.delete(records=[tiny.text_table().id[0]])
     begun = served.repair(hours=1.0)
-    told = list(served.follow(begun["id"]))
-    assert (told[-1]["state"], told[-1]["trained"]) == ("done", told[-1]["stages"])
+    told = list(served.follow(begun.id))
+    assert (told[-1].state, told[-1].trained) == ("done", told[-1].stages)
     assert served.repairs()[0] == told[-1]
     assert served.status().missing == 0
 

@@ -51,8 +51,8 @@ def test_a_held_request_is_approved_by_another_token(client, tokens, path):
 def test_a_refused_request_deletes_nothing(client, tokens, path):
     held = delete(client, tokens["delete"], RECORDS[:3], **{"Idempotency-Key": "k"}).json()["held"]
     with s3t.Client(str(client.base_url), tokens["operate"]) as operator:
-        assert [one["state"] for one in operator.held()] == ["held"]
-        assert operator.refuse(held, "stolen token")["reason"] == "stolen token"
+        assert [one.state for one in operator.held()] == ["held"]
+        assert operator.refuse(held, "stolen token").reason == "stolen token"
         with pytest.raises(s3t.ServerError, match="refused"):
             operator.approve(held)
     repeated = delete(client, tokens["delete"], RECORDS[:3], **{"Idempotency-Key": "k"}).json()

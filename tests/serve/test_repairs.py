@@ -12,7 +12,7 @@ import pytest
 
 import s3t
 from s3t.errors import WorkerError
-from s3t.ledger import Repair
+from s3t.results.serving import Repair
 from s3t_server.repairs import NICE, Repairs, asked_nice
 from testing import tiny
 from testing.roles import roles

@@ -28,7 +28,8 @@ from sqlalchemy import (
 from sqlalchemy.schema import SchemaItem
 
 from s3t.core import Place, Stage
-from s3t.ledger.state import Clone, DepthChange, ExportRow, Held, RecordRow, Repair, Token
+from s3t.ledger.state import Clone, DepthChange, ExportRow, RecordRow
+from s3t.results.serving import Held, Repair, Token
 
 MAC = "mac"
 _PROTOTYPES = "prototypes:"

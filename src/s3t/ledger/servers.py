@@ -17,8 +17,8 @@ from sqlalchemy import select
 from s3t.ledger import schema
 from s3t.ledger.rows import Rows, damaged
 from s3t.ledger.sessions import LEASE_SECONDS
-from s3t.ledger.state import Held, Repair
 from s3t.processes import is_running, this_machine
+from s3t.results.serving import Held, Repair
 
 HOUR = 3600.0
 """Seconds over which rates are counted."""
@@ -92,7 +92,7 @@ class HeldRequests:
     def note_done(self, id: str, *, generation: int | None) -> None:
         """Note that an approved request was carried out, in the transaction that does it. Its names go."""
         self._rows.note_change()
-        values = {"done_at": self._rows.now(), "generation": generation}
+        values = {"done_at": self._rows.now(), "deletion": generation}
         self._rows.amend(schema.held, id=id, done_at=None, to=values)
         self._forget_names(id)
 

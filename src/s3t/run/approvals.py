@@ -18,9 +18,10 @@ from s3t.deletion.acceptance import Request, losses_of
 from s3t.deletion.grouping import Grouped
 from s3t.deletion.holding import Limits, why_held
 from s3t.errors import DecidedError, FsyncError, InputError, OwnRequestError, S3TError, TooManyHeldError
-from s3t.ledger import Held, Snapshot, Transaction
+from s3t.ledger import Snapshot, Transaction
 from s3t.records.requests import requested, requested_names
 from s3t.results.changes import Deletion
+from s3t.results.serving import Held
 from s3t.run.deleting import deletion_of
 from s3t.run.parts import Parts
 

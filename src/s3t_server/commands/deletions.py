@@ -14,7 +14,7 @@ from s3t.cli.output import Output
 from s3t.wording import counted
 
 if TYPE_CHECKING:
-    from s3t.ledger import Held
+    from s3t.results.serving import Held
 
 BY = "the command line"
 """Name under which decisions of this command are noted. Who can open the run's folder may decide."""
@@ -76,5 +76,5 @@ def _in_words(one: Held) -> str:
         return f"refused by {one.decided_by}: {one.reason}"
     if one.state == "approved":
         return f"approved by {one.decided_by}, not carried out yet: `s3t erase` goes on with it"
-    took = "it took nothing" if one.generation is None else f"deletion {one.generation}"
+    took = "it took nothing" if one.deletion is None else f"deletion {one.deletion}"
     return f"approved by {one.decided_by}: {took}"

@@ -13,7 +13,7 @@ from s3t.cli.options import RunArgument
 from s3t.cli.output import Output
 
 if TYPE_CHECKING:
-    from s3t.ledger import Token
+    from s3t.results.serving import Token
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The token's holder.", show_default=False)]
 

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from s3t.ledger import DepthChange, Held, Repair
+from s3t.ledger import DepthChange
+from s3t.results.serving import Held, Repair
 from s3t.run.forecasting import forecast_of
 from s3t.run.reporting import forecast_now
 

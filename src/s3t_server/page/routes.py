@@ -182,7 +182,7 @@ def _add_operations(router: APIRouter, page: Page) -> None:
     @router.post("/approve")
     async def approved(form: _Form, who: operator) -> Response:
         done = await approve(page.served, form.get("id", ""), who)
-        return _to_page("#held" if done.generation is None else f"?done={done.generation}#done")
+        return _to_page("#held" if done.deletion is None else f"?done={done.deletion}#done")
 
     @router.post("/refuse")
     def refused(form: _Form, who: operator) -> Response:
