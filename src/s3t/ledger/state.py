@@ -237,8 +237,6 @@ class RequestRow:
     generations: frozenset[int]
 
 
-
-
 @dataclass(frozen=True, kw_only=True)
 class DepthChange:
     """A change of a shard's depth, by a deletion or a training."""
