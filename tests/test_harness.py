@@ -118,6 +118,7 @@ def test_scores_and_answers_are_those_of_the_harness_with_peft(run, tasks):
     assert ours["results"]["tiny_choice"]["acc,none"] == theirs["results"]["tiny_choice"]["acc,none"]
 
 
+@pytest.mark.integration
 def test_the_command_gives_the_same_measures(run, tasks):
     found = document("harness", run.path, "--task", "tiny_choice", "--include", tasks)
     expected = measured(S3TModel(run), tasks)["results"]["tiny_choice"]["acc,none"]

@@ -25,6 +25,7 @@ def told_by_openmp(code, **environment):
     )
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("environment", "policy"),
     [({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE")],
@@ -40,6 +41,7 @@ def test_a_number_of_turns_to_spin_is_a_decision_too():
     assert told_by_openmp(code, GOMP_SPINCOUNT="1000").stdout == "False\n"
 
 
+@pytest.mark.integration
 def test_training_on_several_threads_warns_that_torch_was_loaded_before_s3t(text_model, tmp_path, monkeypatch, caplog):
     """As it is in this process."""
     for name in SETTINGS:

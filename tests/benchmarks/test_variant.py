@@ -18,6 +18,7 @@ def test_the_features_are_what_the_head_makes_logits_of(setting):
     np.testing.assert_allclose(made, plain.logits(model, records, setting), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("variant", ["s3t", "competent", "frozen"])
 def test_shards_answer_by_their_mean(variant, text_model, tmp_path, monkeypatch):
     table = tiny.text_table()

@@ -106,6 +106,7 @@ def test_exits_on_purpose_and_results_pass_the_net():
     assert program("sequences", "--slices", 3, "--budget", 2, "--json").status == 0
 
 
+@pytest.mark.integration
 def test_a_result_that_finds_no_room_or_no_reader_is_no_bug():
     command = [sys.executable, "-m", "s3t", "sequences", "--slices", "3", "--budget", "2", "--json"]
     with open("/dev/full", "w") as full:  # noqa: PTH123

@@ -73,6 +73,7 @@ def check_status(status):
     assert status["records"] == sum(sum(shard["slices"]) for shard in status["shards"])
 
 
+@pytest.mark.integration
 def test_the_whole_loop_prints_the_documents_of_the_issue(made, tmp_path):
     run, data = tmp_path / "run", made / "records.csv"
     status = document("init", run, "--data", data, "--recipe", made / "recipe.yaml")
@@ -426,6 +427,7 @@ def test_a_command_that_is_spelt_wrong_ends_with_status_2(arguments):
     assert result.stdout == ""
 
 
+@pytest.mark.integration
 def test_labels_and_ids_that_look_like_markup_are_printed_as_they_are(tmp_path, text_model):
     labels = {"a": "[/x]", "b": "[b]", "c": ":car:"}
     table = tiny.text_table()

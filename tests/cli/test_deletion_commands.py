@@ -47,6 +47,7 @@ def text(*arguments, status=0):
 # delete
 
 
+@pytest.mark.integration
 def test_a_deletion_tells_its_state_its_times_and_what_it_cost(run):
     gone = document("delete", run, "--record", "r3")
     assert (gone["state"], gone["repeated"], gone["erased_by"]) == ("erased", False, None)
@@ -536,6 +537,7 @@ def test_names_from_a_closed_stdin_are_no_names(run):
     assert (done.returncode, "holds no names" in done.stderr) == (2, True)
 
 
+@pytest.mark.integration
 def test_lines_that_find_no_room_are_no_bug(run):
     command = f"{sys.executable} -m s3t predict {run} --text hello --jsonl >/dev/full"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)

@@ -9,6 +9,7 @@ from testing import tiny
 from tests.cli.typed import document, invoke, problems
 
 
+@pytest.mark.integration
 def test_exports_are_made_listed_hit_and_withdrawn(run, tmp_path):
     out = tmp_path / "adapters"
     made = document("export", run, "--output", out)

@@ -29,6 +29,7 @@ def lines_of(run):
     return [line.replace("│", " ").split() for line in invoke("status", run).stdout.splitlines()]
 
 
+@pytest.mark.integration
 def test_the_status_draws_every_shards_chains_with_live_and_planned_depth(run):
     with s3t.Run.open(run) as opened, roles(opened).ledger.writing() as transaction:
         alive = opened.inventory().alive
@@ -73,6 +74,7 @@ def test_spares_are_added_and_trained(run):
     assert "nothing to train" in said
 
 
+@pytest.mark.integration
 def test_a_policy_is_given_as_in_a_recipe_and_can_be_changed_back(run):
     switched = document("extend", run, "--policy", "eager")
     assert (switched["repair"], switched["trained"]) == ("eager", 2)

@@ -66,6 +66,7 @@ def names(tmp_path_factory, made):
     }
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_imports_nothing_slow_that_it_does_not_use(names, command):
     arguments = [names.get(word, word) for word in command.split()]

@@ -79,6 +79,7 @@ def readme(tmp_path):
     return path
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("known", ["recipe", "layers"])
 def test_what_is_proposed_fits_the_readmes_recipe_and_passes_init(readme, tmp_path, known):
     told = ("--recipe", readme) if known == "recipe" else ("--layers", "6")

@@ -33,6 +33,7 @@ def url(trained_once, tmp_path, monkeypatch):
         yield str(client.base_url)
 
 
+@pytest.mark.integration
 def test_predict_of_texts_and_of_files_in_every_format(url, tmp_path):
     texts = [argument for text in TEXTS for argument in ("--text", text)]
     with s3t.Run.open(tmp_path / "run") as run:

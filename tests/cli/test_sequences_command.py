@@ -23,6 +23,7 @@ problems = partial(typed.problems, "sequences")
 SMALL = ("--slices", 4, "--budget", 3)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("selector", [name for name in SELECTORS if name != "full"])
 @pytest.mark.parametrize("prior", [None, (0.4, 0.3, 0.2, 0.1)])
 def test_the_document_has_the_orders_and_what_they_are_worth(selector, prior):

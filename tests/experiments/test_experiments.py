@@ -84,6 +84,7 @@ def test_an_experiment_runs_at_a_tiny_size_and_its_figure_draws(name, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["figure.png", "results.json"]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", [pytest.param(name, marks=marks_of(name, quick={"bms_random"})) for name in NAMES])
 @pytest.mark.usefixtures("runnable")
 def test_the_same_seed_gives_the_same_numbers_and_the_same_picture(name, tmp_path, monkeypatch):
@@ -260,6 +261,7 @@ def test_a_committed_summary_is_of_the_committed_rows(name):
     assert flat(again) == pytest.approx(flat(found["summary"]), rel=1e-4, abs=1e-6)
 
 
+@pytest.mark.integration
 @each_cheap
 def test_committed_exact_numbers_are_found_again(name):
     found, config = results(name), config_of(name)

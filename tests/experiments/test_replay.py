@@ -182,6 +182,7 @@ def test_no_record_is_asked_for_twice():
     assert {place: found.count(place) for place in found} == {(0, 0): 2, (0, 1): 3, (1, 0): 1, (1, 1): 4}
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", TASKS)
 def test_every_task_has_its_records(name, real_data, tmp_path, monkeypatch):
     monkeypatch.setenv("S3T_DATA", str(real_data))

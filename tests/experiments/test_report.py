@@ -149,6 +149,7 @@ def tofu_row(config, point, *, spoiled):
     }
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", sorted(TRAINED - {"deleted_slices"}))
 def test_a_claim_is_held_against_what_is_found_whether_it_is_so_or_not(name, tmp_path):
     config = load(experiment(name).Config, FOLDER / name / "config.yaml")

@@ -33,6 +33,7 @@ def shards(draw, most_slices=4):
     return random_orders(Setting(slices=slices, budget=budget, seed=draw(st.integers(0, 9)))), prior
 
 
+@pytest.mark.integration
 @given(shards(), st.integers(0, 4))
 def test_it_is_the_sum_over_all_histories(shard, deletions):
     orders, prior = shard

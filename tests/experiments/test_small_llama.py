@@ -69,6 +69,7 @@ def test_every_record_with_an_output_lies_in_exactly_one_part():
     assert there.instruction.tolist() == sorted(table.instruction[table.output != " "])
 
 
+@pytest.mark.integration
 def test_real_halves_share_no_record(real_data):
     there = parts(real_data)
     assert sum(map(len, there.values())) == 52_002 - 28
@@ -164,6 +165,7 @@ def test_a_state_of_something_else_is_not_gone_on_with(found, tokenizer, tmp_pat
         command.main()
 
 
+@pytest.mark.integration
 def test_the_command_leaves_a_model_and_tells_of_it(model, found, monkeypatch, capsys):
     told = json.loads((model / "results.json").read_text())
     assert told["sha256"] == hashlib.sha256((model / "model" / "model.safetensors").read_bytes()).hexdigest()
@@ -175,6 +177,7 @@ def test_the_command_leaves_a_model_and_tells_of_it(model, found, monkeypatch, c
     assert "the model is there" in capsys.readouterr().err
 
 
+@pytest.mark.integration
 def test_the_held_out_perplexity_is_what_a_run_on_this_base_finds(model, found, tmp_path):
     """With adapters that have learned nothing; so a run begins where the pre-training ended."""
     told = json.loads((model / "results.json").read_text())["held_out"]

@@ -68,6 +68,7 @@ def llama(text_model, folder, **adapter):
     return run
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("adapter", [{}, {"use_rslora": True, "rank": 4}, {"rank": 20, "alpha": 5.5}])
 def test_vllm_loads_a_decoder_with_a_score_head(text_model, tmp_path, adapter):
     with llama(text_model, tmp_path, **adapter) as run:
@@ -123,6 +124,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("adapter", "reason"), REFUSED.values(), ids=REFUSED)
 def test_what_vllm_refuses_is_refused_with_the_reason(text_model, tmp_path, adapter, reason):
     with llama(text_model, tmp_path, **adapter) as run:
@@ -137,6 +139,7 @@ def test_what_vllm_refuses_is_refused_with_the_reason(text_model, tmp_path, adap
             vllm_loads(export.path, max_lora_rank=512)
 
 
+@pytest.mark.integration
 def test_a_head_of_two_modules_has_no_name_in_vllm(text_model, tmp_path):
     model = model_of_kind("roberta", text_model, tmp_path / "model", **TEXT["roberta"])
     recipe = tiny.recipe(model, partition={"shards": 1, "slices": 2}, sequences={"budget": 1}, training={"epochs": 1})

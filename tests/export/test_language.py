@@ -46,6 +46,7 @@ def test_a_decoder_is_exported_with_equal_logits(kind, merge, tmp_path):
         assert_equal_likelihoods(after.path, run)
 
 
+@pytest.mark.integration
 def test_a_merged_language_model_writes_what_the_run_writes(tmp_path):
     model = make_language_model(tmp_path / "model")
     with trained_run(tmp_path / "run", language_recipe(model, **SMALL), prompt_table()) as run:

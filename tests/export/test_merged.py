@@ -25,6 +25,7 @@ def merged(folder, model, table=None, *, kind="text", **changes):
     return run, export.path
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("kind", KINDS)
 def test_architectures(kind, text_model, tmp_path):
     run, folder = merged(tmp_path, model_of_kind(kind, text_model, tmp_path / "model", **KINDS[kind]))
@@ -32,6 +33,7 @@ def test_architectures(kind, text_model, tmp_path):
         assert_equal_logits(folder, run, TEXTS)
 
 
+@pytest.mark.integration
 def test_a_merged_model_has_its_tokenizer_and_the_names_of_its_labels(text_model, tmp_path):
     run, folder = merged(tmp_path, text_model, adapter={"use_dora": True})
     with run:
@@ -51,6 +53,7 @@ def test_outputs_that_are_no_labels_are_not_named_as_labels(text_model, tmp_path
         assert load(folder).config.num_labels == 4
 
 
+@pytest.mark.integration
 def test_images_have_the_processor_of_the_recipe(image_model, tmp_path):
     table = tiny.image_table()
     run, folder = merged(tmp_path, image_model, table, kind="image", image={"mean": [0.25], "std": [0.75]})
@@ -61,6 +64,7 @@ def test_images_have_the_processor_of_the_recipe(image_model, tmp_path):
         assert AutoImageProcessor.from_pretrained(folder, backend="pil").image_mean == (0.25,)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("method", ["sisa", "full"])
 def test_methods_that_train_the_model_itself_are_exported_merged_alone(method, text_model, tmp_path):
     changes = {"sequences": {}, "partition": {"shards": 1, "slices": 1 if method == "full" else 2, "salt": tiny.SALT}}

@@ -104,6 +104,7 @@ def test_kinds_of_adapters(adapter, text_model, tmp_path):
         assert_equal_logits(export.path, run, TEXTS)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("method", ["sisa", {"name": "s3t", "direction": "bottom-up"}, "protosisa"])
 def test_methods(method, text_model, tmp_path):
     sequences = {} if isinstance(method, dict) else {"sequences": {}}
@@ -115,6 +116,7 @@ def test_methods(method, text_model, tmp_path):
         assert any("prototypes" in notice for notice in report.notices) == (method == "protosisa")
 
 
+@pytest.mark.integration
 def test_images(image_model, tmp_path):
     table = tiny.image_table()
     with a_run(tmp_path, image_model, table, kind="image") as run:
@@ -123,6 +125,7 @@ def test_images(image_model, tmp_path):
         assert_equal_logits(export.path, run, table[:3])
 
 
+@pytest.mark.integration
 def test_words_with_tags(text_model, tmp_path):
     table, recipe = (
         tiny.tagged_table(),
@@ -134,6 +137,7 @@ def test_words_with_tags(text_model, tmp_path):
         assert_equal_logits(export.path, run, table[:3])
 
 
+@pytest.mark.integration
 def test_a_head_that_begins_below_the_layers_is_saved_with_it(text_model, tmp_path):
     with a_run(tmp_path, without_projection(text_model, tmp_path)) as run:
         (export,) = run.export(tmp_path / "out").exports
@@ -162,6 +166,7 @@ def test_an_export_of_another_prefix_answers_otherwise(trained, tmp_path):
     assert np.abs(answers(export.path, trained, TEXTS) - shallow).max() > 1e-3
 
 
+@pytest.mark.integration
 def test_a_run_that_never_saw_the_record_exports_the_same_bytes_under_the_same_name(text_model, tmp_path):
     table = tiny.text_table()
     with a_run(tmp_path / "one", text_model, table) as forgot:

@@ -114,6 +114,7 @@ def test_an_export_is_hit_whether_or_not_its_stages_are_alive_still(trained, out
     assert names_of(report.to_withdraw) == [hit.name]
 
 
+@pytest.mark.integration
 def test_every_deletion_of_an_export_waits_for_it_and_no_other_does(trained, out):
     hit, _ = exported(trained, out)
     mine, others = records_in(trained, 0), records_in(trained, 1)
@@ -479,6 +480,7 @@ def test_a_command_that_fails_leaves_the_deletion_waiting_and_is_run_again_by_er
         assert waits(run) == []
 
 
+@pytest.mark.integration
 def test_a_command_that_says_done_while_a_copy_is_there_is_not_believed(text_model, tmp_path, out):
     with hooked(text_model, tmp_path, "pass", "{path}") as run:
         (export,) = exported(run, out)

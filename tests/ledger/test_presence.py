@@ -316,6 +316,7 @@ def sessions(ledger):
         return set(transaction.rows.connection.execute(select(tables.sessions.c.session)).scalars())
 
 
+@pytest.mark.integration
 def test_one_that_is_dropped_without_being_closed_is_waited_for_no_more(ledger, other, monkeypatch):
     """A notebook's, say. Its process lives on, and others can see no more than that."""
     presence = Presence(ledger, Watching())

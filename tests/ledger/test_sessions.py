@@ -208,6 +208,7 @@ def test_sessions_that_end_are_waited_for_no_more(ledger):
     assert state(ledger) == "effective"
 
 
+@pytest.mark.integration
 def test_settling_twenty_thousand_that_wait_to_be_erased_is_quick(ledger):
     with ledger.writing() as transaction:
         made = transaction.accept([taking()] * 20_000)

@@ -49,6 +49,7 @@ def fields_of(kind, text_model, image_model, tmp_path):
     return tiny.recipe(folder_of(kind, text_model, tmp_path))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("kind", KINDS)
 def test_models_are_cut_whose_head_reads_the_first_token_and_whose_layers_allow_it(kind, text_model, tmp_path):
     folder = folder_of(kind, text_model, tmp_path)

@@ -98,6 +98,7 @@ def test_packed_logits_are_the_plain_ones(kind, attention, text_model, tmp_path)
             assert (passes.logits(batch, packing=seeing) - whole).abs().max() > 10 * tolerance
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("kind", KINDS)
 def test_models_are_packed_whose_positions_lie_below_the_layers(kind, text_model, tmp_path):
     folder = folder_of(kind, text_model, tmp_path)

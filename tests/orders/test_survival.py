@@ -53,6 +53,7 @@ def small(draw):
     )
 
 
+@pytest.mark.integration
 @settings(max_examples=25)
 @given(small())
 def test_the_objective_is_the_expected_worth_of_the_best_surviving_prefix(setting):
@@ -133,6 +134,7 @@ def test_it_serves_deeper_than_the_papers_rotations(slices, budget, factor):
     assert all(mine >= 0.99 * other for mine, other in zip(found, theirs, strict=True))
 
 
+@pytest.mark.integration
 def test_the_same_setting_gives_the_same_orders_on_any_machine():
     """Pinned: another answer means that the arithmetic is not the same everywhere, or that the search has changed."""
     assert survival(Setting(slices=4, budget=2)) == ((0, 2, 1, 3), (1, 3, 0, 2))
@@ -216,6 +218,7 @@ class Heard:
                 self.finished += 1
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("slices", "budget", "given_orders"), [(6, 3, ()), (14, 2, ()), (5, 4, ((4, 3, 2, 1, 0),))])
 def test_progress_hears_of_the_whole_search_and_changes_nothing(slices, budget, given_orders, monkeypatch):
     monkeypatch.setattr(module, "LONG_EVALUATIONS", 1)
@@ -226,6 +229,7 @@ def test_progress_hears_of_the_whole_search_and_changes_nothing(slices, budget, 
     assert heard.finished == 1
 
 
+@pytest.mark.integration
 def test_progress_hears_of_a_search_for_each_different_shard(monkeypatch):
     monkeypatch.setattr(module, "LONG_EVALUATIONS", 1)
     heard = Heard()

@@ -84,6 +84,7 @@ def histories(live, weights, records, stops, *, count=4000):
     return np.quantile(found, (0.1, 0.9))
 
 
+@pytest.mark.integration
 def test_eight_of_ten_histories_lie_between_its_bounds():
     live = [[(0, 1, 2), (1, 2, 0)], [(0, 1, 2), (2, 1, 0)]]
     weights, records = np.array([[1.0, 2, 1], [1, 1, 3]]), np.full((2, 3), 40)

@@ -62,6 +62,7 @@ def test_without_spares_a_quarter_of_the_hits_kill_a_shard_of_four_slices():
     assert found.dead_share == pytest.approx(0.25, abs=0.01)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("slices", [3, 4, 5])
 @pytest.mark.parametrize("shape", ["flat", "linear", "squares"])
 def test_the_policy_is_within_five_percent_of_the_optimum(slices, shape):

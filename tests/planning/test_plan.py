@@ -29,6 +29,7 @@ def found():
     return plan(DEMAND)
 
 
+@pytest.mark.integration
 def test_the_proposal_is_within_the_bill_and_no_affordable_system_is_repaired_less(found):
     best = found.proposal
     assert best.cost <= DEMAND.budget
@@ -37,6 +38,7 @@ def test_the_proposal_is_within_the_bill_and_no_affordable_system_is_repaired_le
     assert best.repairs <= min(candidate.repairs for candidate in affordable)
 
 
+@pytest.mark.integration
 def test_a_tiny_share_still_has_dead_shards_repaired():
     found = plan(asked(share=1e-12))
     assert {candidate.depth for candidate in found.frontier} == {1}
@@ -60,6 +62,7 @@ def test_every_system_keeps_the_share_that_is_accepted(found):
         assert candidate.budget <= min(candidate.slices, DEMAND.max_sequences)
 
 
+@pytest.mark.integration
 def test_a_system_is_judged_as_a_simulation_of_all_its_shards_judges_it(found):
     best = found.proposal
     orders = [select(best.selector, Setting(slices=best.slices, budget=best.budget))] * best.shards
@@ -79,6 +82,7 @@ def test_a_system_is_judged_as_a_simulation_of_all_its_shards_judges_it(found):
     assert best.deletion_rate == pytest.approx(paper_bound(best.shards, best.slices, best.budget))
 
 
+@pytest.mark.integration
 def test_far_ahead_repairs_go_on_as_before():
     """Beyond what is simulated, repairs come at the rate of the second half."""
     year = plan(asked(months=60, budget=1e6, max_shards=1, max_slices=3))
@@ -86,6 +90,7 @@ def test_far_ahead_repairs_go_on_as_before():
     assert decade.cheapest.repairs == pytest.approx(10 * year.cheapest.repairs, rel=0.05)
 
 
+@pytest.mark.integration
 def test_a_bill_that_no_system_meets_leaves_no_proposal_but_says_what_is_cheapest():
     found = plan(asked(budget=0.5))
     assert found.proposal is None
@@ -93,6 +98,7 @@ def test_a_bill_that_no_system_meets_leaves_no_proposal_but_says_what_is_cheapes
     assert found.recipe == {}
 
 
+@pytest.mark.integration
 def test_a_billion_deletions_are_planned_and_more_refused():
     small = {"months": 1, "budget": 1e9, "max_shards": 2, "max_slices": 2}
     found = plan(asked(**small, deletions_per_month=1e9))

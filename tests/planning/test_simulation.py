@@ -66,6 +66,7 @@ def plainly(orders, probabilities, over, seed, below):
     return np.asarray(depths), repairs, cost / (shards * slices)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("budget", [1, 2, 4, 6])
 def test_simulated_rates_are_within_2_percent_of_exact_ones(budget):
     orders = [survival(Setting(slices=6, budget=budget))] * 5
@@ -114,6 +115,7 @@ def test_a_depth_falls_with_the_last_prefix_that_is_spared():
     assert fall_times([(0, 1, 2), (2, 0, 1)], times).tolist() == [[7, 3, 1]]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("when", [{"below": 0}, {"below": 1}, {"below": 3}])
 def test_repaired_systems_behave_as_in_a_plain_loop(when):
     orders = [random_orders(Setting(slices=4, budget=3, seed=1)), random_orders(Setting(slices=4, budget=2, seed=5))]
@@ -200,6 +202,7 @@ def test_what_is_retained_is_the_share_of_shards_that_are_so_deep():
             assert kept[row, depth] == pytest.approx((depths >= depth).mean(), abs=1e-12)
 
 
+@pytest.mark.integration
 def test_a_big_system_is_simulated_in_small_portions():
     # 60,000 cells: with 5,000 histories at once, an array between would take 2.4 gigabytes.
     deletions = Deletions.uniform(60, 1000)

@@ -68,6 +68,7 @@ def assert_close(found, wanted, *, tolerance=1e-5, several=True):
     assert wanted.std(axis=1).min() > 0.001  # and so do inputs
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("kind", ARCHITECTURES)
 def test_every_architecture_answers_as_member_by_member(kind, text_model, tmp_path):
     name = kind.removesuffix("-convolution")
@@ -84,6 +85,7 @@ def test_members_may_be_more_than_the_rows_of_a_pass_and_inputs_more_than_a_wind
     assert_close(world.logits(batch_size=batch_size, window_batches=3), world.plain())
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "adapter", [{"use_dora": True}, {"kind": "ia3", "feedforward_modules": ["fc2"]}, {"dropout": 0.4}], ids=str
 )
@@ -93,6 +95,7 @@ def test_images_answer_as_member_by_member(adapter, image_model):
     assert_close(world.merged(batch_size=MERGED_ROWS), world.plain())
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "adapter", [{}, {"use_dora": True}, {"kind": "ia3", "feedforward_modules": ["output.dense"]}], ids=str
 )
@@ -109,6 +112,7 @@ def test_with_bfloat16_answers_are_as_near_as_it_allows(adapter, text_model):
     assert plain < 0.02
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "adapter",
     [{}, {"use_dora": True}, {"kind": "ia3", "feedforward_modules": ["output.dense"]}],

@@ -20,6 +20,7 @@ def recipe(size, image_model):
     return tiny.recipe(image_model, kind="image", **size) | {"image": {"crop": 1, "flip": True}}
 
 
+@pytest.mark.integration
 @SIZES
 def test_images_that_vary_are_forgotten_exactly(recipe, tmp_path):
     worlds = make_worlds(tmp_path, recipe, tiny.image_table(), [["r0"], ["r3", "r4"]])

@@ -105,6 +105,7 @@ def test_hard_deletions_are_exact(kind, size, text_model, image_model, tmp_path)
     assert_hard_deletions_are_exact(tiny.recipe(model, kind=kind, **size), table, tmp_path)
 
 
+@pytest.mark.integration
 @SIZES
 @pytest.mark.parametrize("adapter", ADAPTERS)
 def test_every_kind_of_adapter_is_exact(adapter, size, text_model, tmp_path):
@@ -114,6 +115,7 @@ def test_every_kind_of_adapter_is_exact(adapter, size, text_model, tmp_path):
     worlds.close()
 
 
+@pytest.mark.integration
 @SIZES
 @pytest.mark.parametrize(
     "training",
@@ -173,6 +175,7 @@ def test_hard_deletions_of_records_with_ordered_labels_are_exact(names, size, te
     assert_hard_deletions_are_exact(recipe, tiny.text_table(), tmp_path, names=names)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("names", "size"), [(TWO_HARDEST, TWO_ORDERS), pytest.param(None, {}, marks=IN_INTEGRATION)])
 def test_hard_deletions_of_words_with_tags_are_exact(names, size, text_model, tmp_path):
     """Of the longest record, words are cut."""

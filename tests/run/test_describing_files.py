@@ -67,6 +67,7 @@ def test_without_the_secret_nothing_can_be_checked_and_the_run_answers_on(traine
         assert opened.predict(["w1 w30"]).members == before.members
 
 
+@pytest.mark.integration
 def test_orders_that_are_added_are_checked_too(run):
     with s3t.Run.open(run) as opened:
         opened.extend(budget=4)

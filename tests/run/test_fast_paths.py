@@ -56,6 +56,7 @@ def test_no_budget_changes_a_bit(models, tmp_path, kind, precision):
     assert plain.keys().isdisjoint(results["memory"])  # other bits have other keys
 
 
+@pytest.mark.integration
 def test_a_budget_without_room_for_a_stage_says_what_to_do_and_a_larger_one_goes_on(text_model, tmp_path):
     recipe = tiny.recipe(text_model, training={"cache_memory": 1000, "cache_disk": 1000}, **SMALL)
     with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table()) as run:

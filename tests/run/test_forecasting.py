@@ -60,6 +60,7 @@ def test_a_declared_group_is_of_records():
     assert 60 < found.all_shards_die < 110
 
 
+@pytest.mark.integration
 @settings(max_examples=40)
 @given(st.lists(st.integers(0, 4), min_size=6, max_size=6), st.sampled_from(["none", "prior", "group"]))
 def test_no_forecast_exceeds_the_records_left_and_deeper_falls_come_sooner(counts, declared):
@@ -117,6 +118,7 @@ def test_dead_shards_are_counted_out():
     assert forecast_of(dead, recipe()).living_shards == 1
 
 
+@pytest.mark.integration
 def test_a_deletion_brings_the_end_nearer_and_repair_puts_it_off(trained):
     before = trained.forecast()
     report = trained.delete(records=["r3"])

@@ -53,6 +53,7 @@ def made(text_model, tmp_path_factory):
     return run.path, recipe, table
 
 
+@pytest.mark.integration
 def test_a_run_trains_the_main_chain_and_the_spare_alone(made, tmp_path):
     with clone(made[0], tmp_path / "run") as run:
         assert chains_of(run) == [((0, 1), (2,))] * 2

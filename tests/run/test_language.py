@@ -45,6 +45,7 @@ def test_hard_deletions_are_exact(names, size, llama, tmp_path):
 CHATS = {"columns": {"messages": "messages", "prompt": None, "completion": None, "subject": "person"}}
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "changes",
     [
@@ -66,6 +67,7 @@ def test_every_way_of_training_is_exact(changes, llama, tmp_path):
     worlds.close()
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "kind",
     [
@@ -99,6 +101,7 @@ def place_of_person(recipe, person):
     return place_of("", person, secret=Secret(salt=part["salt"]), shards=part["shards"], slices=part["slices"])
 
 
+@pytest.mark.integration
 def test_a_deletion_of_the_only_author_of_a_slice_is_exact(llama, tmp_path):
     recipe = language_recipe(llama, columns={"subject": "person"}, training={"epochs": 1}, **SMALL)
     table = prompt_table()
@@ -129,6 +132,7 @@ def test_any_schedule_of_deletions_is_exact(llama, data):
         worlds.close()
 
 
+@pytest.mark.integration
 @SIZES
 def test_all_chats_of_a_person_leave_together_and_exactly(size, llama, tmp_path):
     table, recipe = chat_table(), language_recipe(llama, **CHATS, **size)
@@ -139,6 +143,7 @@ def test_all_chats_of_a_person_leave_together_and_exactly(size, llama, tmp_path)
     assert tiny.artifacts(forgot.path) == tiny.artifacts(never_knew.path)
 
 
+@pytest.mark.integration
 def test_checkpoints_change_neither_keys_nor_bytes(llama, trained, tmp_path):
     recipe = language_recipe(llama, training={"checkpointing": True}, **SMALL)
     with trained_run(tmp_path / "run", recipe, prompt_table()) as run:
@@ -153,6 +158,7 @@ def test_nothing_but_adapters_is_stored(trained):
             assert deserialize(content).head == {}
 
 
+@pytest.mark.integration
 def test_scores_are_of_the_mean_of_the_members_probabilities(llama, tmp_path):
     with trained_run(tmp_path / "run", language_recipe(llama), prompt_table()) as run:
         scores = run.score(prompt_table(seed=3))
@@ -167,6 +173,7 @@ def test_scores_are_of_the_mean_of_the_members_probabilities(llama, tmp_path):
         assert [row["depth"] for row in evaluation.per_depth] == [1, 2, 3]
 
 
+@pytest.mark.integration
 def test_training_lowers_the_perplexity_of_what_was_learned(llama, tmp_path):
     recipe = language_recipe(llama, training={"epochs": 8, "learning_rate": 0.05}, **SMALL)
     with trained_run(tmp_path / "run", recipe, prompt_table()) as run:
@@ -191,6 +198,7 @@ def problems_of(recipe, table, tmp_path):
     return "\n".join(error.value.problems)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("chat", "problem"),
     [
@@ -214,6 +222,7 @@ def test_chats_that_are_none_are_named_by_their_line(chat, problem, llama, tmp_p
     assert "secret" not in told
 
 
+@pytest.mark.integration
 def test_chats_as_json_text_and_as_lists_are_the_same_records(llama, tmp_path):
     recipe = language_recipe(llama, **CHATS)
     lists, texts = chat_table(), chat_table()
@@ -233,6 +242,7 @@ def test_an_empty_completion_is_named(llama, tmp_path):
     assert "row 3: column 'completion' is empty or blank" in problems_of(language_recipe(llama), table, tmp_path)
 
 
+@pytest.mark.integration
 def test_longer_records_are_cut_with_a_notice_or_refused(llama, tmp_path):
     recipe = language_recipe(llama, language={"max_length": 4})
     with s3t.Run.create(tmp_path / "cut", recipe=recipe, data=prompt_table()) as run:
@@ -248,6 +258,7 @@ def test_records_that_teach_nothing_at_all_are_refused(llama, tmp_path):
     assert "no record has one that is learned" in problems_of(language_recipe(llama), table, tmp_path)
 
 
+@pytest.mark.integration
 def test_the_first_template_whose_columns_are_filled_makes_the_prompt(llama, tmp_path):
     table = prompt_table()
     table["more"] = ["w7" if number % 2 else "" for number in range(len(table))]
@@ -284,6 +295,7 @@ def test_columns_that_make_no_record_are_refused(columns, problem):
         recipe_from(recipe)
 
 
+@pytest.mark.integration
 def test_a_column_of_texts_is_learned_whole(llama, tmp_path):
     table = pd.DataFrame({"text": prompt_table().completion})
     recipe = language_recipe(llama, **SMALL) | {"columns": {"text": "text"}}

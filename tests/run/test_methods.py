@@ -101,6 +101,7 @@ def test_each_stage_of_sisa_holds_the_whole_adapter_and_goes_on_from_the_one_bef
         assert all(not stages[0][name].equal(stages[1][name]) for name in stages[0] if "lora_B" in name)
 
 
+@pytest.mark.integration
 def test_a_deletion_takes_sisa_back_to_the_checkpoint_before_the_slice(text_model, tmp_path):
     table = tiny.text_table()
     recipe = recipe_of("sisa", text_model)
@@ -114,6 +115,7 @@ def test_a_deletion_takes_sisa_back_to_the_checkpoint_before_the_slice(text_mode
         assert (before.logits == after.logits).all()
 
 
+@pytest.mark.integration
 def test_with_all_parameters_a_checkpoint_is_a_model_that_transformers_loads(text_model, tmp_path):
     table = tiny.text_table()
     with trained_run(tmp_path / "run", recipe_of("sisa, all parameters", text_model), table) as run:
@@ -147,6 +149,7 @@ def test_full_training_is_one_stage_on_everything_and_dies_with_any_deletion(tex
         assert len(run.predict(tiny.text_table()).predicted) == 24
 
 
+@pytest.mark.integration
 def test_an_adapter_of_some_layers_lies_on_the_top_ones_and_starts_from_the_trunk(text_model, tmp_path):
     recipe = recipe_of("sisa", text_model, adapter={"layers": 2})
     with trained_run(tmp_path / "run", recipe, tiny.text_table()) as run:
@@ -163,6 +166,7 @@ def test_bottom_up_trains_the_bottom_block_first(text_model, tmp_path):
         assert run.recipe.training.trunk_cache is False
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("share", [0, 0.4, 1])
 def test_a_stage_sees_its_own_slice_and_a_share_of_the_others(share, text_model, tmp_path, monkeypatch):
     seen = {}
@@ -262,6 +266,7 @@ def test_no_order_is_added_to_a_method_that_has_one(text_model, tmp_path):
         run.extend(budget=2)
 
 
+@pytest.mark.integration
 def test_the_status_names_the_method_and_what_it_stores(text_model, tmp_path):
     with trained_run(tmp_path / "run", recipe_of("bottom-up, half replayed", text_model), tiny.text_table()) as run:
         document = run.status(full=True).to_json()
@@ -269,6 +274,7 @@ def test_the_status_names_the_method_and_what_it_stores(text_model, tmp_path):
         assert document["stored_bytes"] == sum(map(len, tiny.artifacts(run.path).values()))
 
 
+@pytest.mark.integration
 def test_all_live_sequences_of_a_shard_vote_and_a_deletion_leaves_those_that_survive(text_model, tmp_path):
     table = tiny.text_table()
     recipe = tiny.recipe(text_model, prediction={"ensemble": "sequences"})

@@ -25,6 +25,7 @@ def created(folder, model, table):
     return s3t.Run.create(folder, recipe=recipe, data=table)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("asked", [COMPOSED, DECOMPOSED])
 def test_a_name_is_found_in_whatever_form_it_is_asked_for(asked, tmp_path, text_model, table):
     with created(tmp_path / "run", text_model, table) as run:

@@ -88,6 +88,7 @@ def test_images_and_pairs_are_compared_and_counted_whole(tmp_path, text_model, i
     assert cut.startswith("1 of 24 records have more than 20 tokens")
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("unit", [None, "avx512_bf16", "amx_bf16"])
 def test_bfloat16_without_instructions_for_it_is_remarked_upon_at_init_and_where_the_model_is_loaded(
     unit, tmp_path, text_model, monkeypatch, caplog

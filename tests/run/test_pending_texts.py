@@ -59,6 +59,7 @@ def written(texts):
     return tuple(found)
 
 
+@pytest.mark.integration
 def test_texts_written_in_turns_are_those_of_one_go(run):
     with held(run) as texts:
         assert written(texts) == run.generate(PROMPTS, **HOW).texts

@@ -45,6 +45,7 @@ def trained(llama, tmp_path_factory):
         yield run
 
 
+@pytest.mark.integration
 @BITS
 def test_hard_deletions_are_exact(bits, llama, tmp_path):
     training = {"quantization": bits} | TWO_ORDERS["training"]
@@ -72,6 +73,7 @@ def test_every_way_of_training_is_exact(changes, llama, tmp_path):
     worlds.close()
 
 
+@pytest.mark.integration
 @BITS
 def test_a_classifier_is_exact_and_its_head_is_not_packed(bits, text_model, tmp_path):
     """BERT's layers have biases, and its head is trained."""

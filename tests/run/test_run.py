@@ -83,6 +83,7 @@ def test_a_prefix_that_is_not_alive_is_refused(trained):
         trained.predict(["w1"], prefixes={place.shard: (place.slice,)})
 
 
+@pytest.mark.integration
 def test_a_dead_shard_leaves_the_ensemble_and_a_dead_system_says_so(trained, text_model):
     places = records_by_slice(tiny.recipe(text_model), tiny.text_table())
     trained.delete(records=[records[0] for (shard, _), records in places.items() if shard == 0])
@@ -97,6 +98,7 @@ def test_a_dead_shard_leaves_the_ensemble_and_a_dead_system_says_so(trained, tex
     assert trained.status().depths == (3, 3)
 
 
+@pytest.mark.integration
 def test_a_live_prefix_without_a_record_does_not_answer(text_model, tmp_path):
     recipe = tiny.recipe(text_model, sequences={"budget": 1})
     table = tiny.text_table()
@@ -115,6 +117,7 @@ def test_a_live_prefix_without_a_record_does_not_answer(text_model, tmp_path):
         run.predict(["w1"])
 
 
+@pytest.mark.integration
 def test_an_empty_slice_is_a_warning_and_its_stage_is_stored_like_any_other(text_model, tmp_path):
     recipe = tiny.recipe(text_model, partition={"shards": 1, "slices": 3})
     table = tiny.text_table(4)
@@ -160,6 +163,7 @@ def test_ids_may_be_given_as_numbers(text_model, tmp_path):
     assert run.delete(records=["3"]).already == ("3",)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("aggregation", ["logits", "probabilities", "vote"])
 def test_every_aggregation_answers(aggregation, text_model, tmp_path):
     changes = {"sequences": {"budget": 1}, "training": {"epochs": 0}}
@@ -169,6 +173,7 @@ def test_every_aggregation_answers(aggregation, text_model, tmp_path):
     np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
 
 
+@pytest.mark.integration
 def test_a_regression_answers_with_numbers_and_is_measured_by_correlation(text_model, tmp_path):
     table = tiny.text_table(60)
     table["label"] = [text.count("w2") / 4 for text in table.text]

@@ -51,6 +51,7 @@ def listened(text_model, tmp_path_factory, state_of_all):
         yield run, ear, run.train(progress=ear)
 
 
+@pytest.mark.integration
 def test_every_stage_tells_its_start_its_epochs_and_its_end(listened):
     _, ear, report = listened
     assert (type(ear.events[0]), ear.events[-1]) == (s3t.WorkStart, s3t.WorkEnd())
@@ -172,6 +173,7 @@ def test_no_file_keeps_a_loss(listened, state):
     assert not [path for path in run.path.rglob("*") if "log" in path.suffix]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("where", ["manifest", "log"])
 def test_a_loss_that_somebody_keeps_is_found(text_model, tmp_path, state, monkeypatch, where):
     """The mistakes: a manifest that says how well training went; a log beside the artifacts."""

@@ -79,6 +79,7 @@ def plain_text(copies, prompt, count):
     return " ".join(VOCABULARY[token] for token in ids[begun:] if VOCABULARY[token] not in ("<pad>", "<unk>", "<s>"))
 
 
+@pytest.mark.integration
 def test_greedy_texts_are_those_of_the_members_mean_without_a_cache(run):
     texts = run.generate(PROMPTS, **FEW)
     copies = plain_copies(run)
@@ -208,6 +209,7 @@ def test_of_a_chat_the_last_turn_is_written_and_compared(llama, tmp_path):
         assert set(run.evaluate(chat_table().head(3), write=3).metrics) >= {"perplexity", "exact_match", "rouge_l"}
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("settings", "problems"),
     [

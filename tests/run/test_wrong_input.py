@@ -105,6 +105,7 @@ DATA_PROBLEMS = {
 }
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("what", DATA_PROBLEMS)
 def test_wrong_records_are_named_by_file_and_row_and_leave_nothing(what, tmp_path, text_model):
     change, expected = DATA_PROBLEMS[what]
@@ -396,6 +397,7 @@ def described(old, **changes):
     return json.dumps(json.loads(old) | changes).encode()
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("what", DESCRIBING)
 def test_a_describing_file_that_is_damaged_is_named_by_every_command(what, tmp_path, standing):
     name, damage, expected = DESCRIBING[what]

@@ -1,5 +1,7 @@
 """What those see who look on for long: a counter, stages in training, and depths over time as they were."""
 
+import pytest
+
 import s3t
 from s3t.core import Stage
 from s3t_server.page.board import Board
@@ -31,6 +33,7 @@ def test_the_history_of_depths_ends_with_those_of_now(trained):
     assert replayed(trained) == trained.status().depths == (3, 3)
 
 
+@pytest.mark.integration
 def test_the_history_holds_nothing_of_what_records_contain(text_model, tmp_path):
     """Two runs with other texts and labels, and the same deletions: the same changes."""
     table = tiny.text_table()

@@ -66,6 +66,7 @@ def test_each_scope_opens_its_routes_alone(client, tokens):
             assert status not in (401, 500)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("state", ["none", "of another run", "expired", "revoked", "of another kind", "cut"])
 def test_no_route_answers_without_a_token_that_is_accepted(client, tokens, path, state, monkeypatch):
     secret = tokens["all"]

@@ -63,6 +63,7 @@ def test_repairs_begin_and_are_followed_to_their_end(served, path):
     assert served.status().missing == 0
 
 
+@pytest.mark.integration
 def test_images_are_bytes_files_or_of_pillow(image_model, tmp_path):
     recipe = tiny.recipe(image_model, kind="image")
     table = tiny.image_table()

@@ -230,6 +230,7 @@ def test_a_text_ends_at_a_stop_text_and_at_the_greatest_length(client, seed):
     assert cut["usage"]["completion_tokens"] == 2
 
 
+@pytest.mark.integration
 def test_a_chat_is_answered(made, tmp_path):
     path = tiny.copy_run(made("chats"), tmp_path / "run")
     chat = [{"role": "system", "content": "w9"}, {"role": "user", "content": "w1\nw2"}]
@@ -268,6 +269,7 @@ def test_a_chat_is_answered(made, tmp_path):
         assert (refused.status_code, "surrogate" in refused.json()["detail"]) == (422, True)
 
 
+@pytest.mark.integration
 def test_prompts_are_rows_where_the_recipe_has_a_template(made, tmp_path):
     path = tiny.copy_run(made("rows"), tmp_path / "run")
     rows = [{"prompt": "w3", "more": "w4"}, {"prompt": "w3", "more": ""}]
@@ -283,6 +285,7 @@ def test_prompts_are_rows_where_the_recipe_has_a_template(made, tmp_path):
 # --- what is refused
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("body", "named"),
     [
@@ -356,6 +359,7 @@ def test_another_model_and_the_other_route_are_not_there(client, path, trained_o
             assert labels.post(route, json={"prompt": "w1"}).status_code == 404
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("kind", "own", "other"), [("prompts", COMPLETIONS, CHAT), ("chats", CHAT, COMPLETIONS)])
 def test_the_routes_are_open_to_those_who_may_predict(made, tmp_path, kind, own, other):
     path = tiny.copy_run(made(kind), tmp_path / "run")

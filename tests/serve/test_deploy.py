@@ -210,6 +210,7 @@ def test_compose_files_follow_the_specification():
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("document", kubernetes(), ids=lambda each: f"{each['kind']}-{each['metadata']['name']}")
 def test_kubernetes_objects_follow_their_schemas(document):
     kubernetes_validate.validate(document, "1.34", strict=True)

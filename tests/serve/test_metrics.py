@@ -78,6 +78,7 @@ def test_metrics_tell_repairs(client, path):
     assert [gauge(client, name) for name in names] == [0, 0, 1]
 
 
+@pytest.mark.integration
 def test_metrics_tell_held_deletions(path):
     with serving(path, open_scopes=("delete", "operate"), hold_records=0) as client:
         assert gauge(client, "held_deletions") == 0

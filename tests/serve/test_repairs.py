@@ -198,6 +198,7 @@ def test_a_process_that_cannot_be_started_ends_its_repair(trained, monkeypatch):
     assert repairs_of(trained).all()[0].state == "failed"
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("policy", "due"), [("manual", False), ("eager", True), ("on-exhaustion", False)])
 def test_a_repair_begins_by_itself_where_the_policy_asks_for_it(text_model, tmp_path, begun, policy, due):
     with s3t.Run.open(repairing(text_model, tmp_path / "run", policy)) as run:

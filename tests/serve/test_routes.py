@@ -45,6 +45,7 @@ def test_the_likeliest_labels_alone(client):
     assert next(iter(row["probabilities"])) == row["label"]
 
 
+@pytest.mark.integration
 def test_labels_alone_where_the_run_says_so(text_model, tmp_path):
     recipe = tiny.recipe(text_model, prediction={"answers": "labels"})
     with s3t.Run.create(tmp_path / "quiet", recipe=recipe, data=tiny.text_table()) as run:
@@ -54,6 +55,7 @@ def test_labels_alone_where_the_run_says_so(text_model, tmp_path):
     assert set(row) == {"row", "label"}
 
 
+@pytest.mark.integration
 def test_images(image_model, tmp_path):
     recipe = tiny.recipe(image_model, kind="image")
     with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.image_table()) as run:
@@ -175,6 +177,7 @@ def test_metrics_count_requests_and_tell_the_state(client):
     assert 's3t_depth{run="run",shard="1"}' in page
 
 
+@pytest.mark.integration
 def test_several_runs_are_served_under_their_names(path, trained_once, tmp_path):
     other = tiny.copy_run(trained_once, tmp_path / "other")
     with serving(path, other, open_scopes=("predict", "delete", "operate"), hold_share=None) as client:

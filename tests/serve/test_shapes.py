@@ -18,6 +18,7 @@ def wanted(path):
         return run.predict(TEXTS)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("address", ["/classify", "/v1/classify", "/runs/run/classify", "/runs/run/v1/classify"])
 def test_classify_is_vllm_s(client, wanted, address):
     answer = client.post(
@@ -43,6 +44,7 @@ def test_classify_is_vllm_s(client, wanted, address):
     assert one["label"] == wanted.predicted[0]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("address", ["/predict", "/runs/run/predict"])
 def test_predict_is_that_of_text_embeddings_inference(client, wanted, address):
     by_score = [
@@ -58,6 +60,7 @@ def test_predict_is_that_of_text_embeddings_inference(client, wanted, address):
         assert all(row["score"] <= first["score"] for row in rest)
 
 
+@pytest.mark.integration
 def test_pairs(text_model, tmp_path):
     recipe = tiny.recipe(text_model, columns={"id": "id", "text": "text", "text_pair": "pair", "label": "label"})
     table = tiny.text_table()
@@ -160,6 +163,7 @@ def test_models_names_the_run(client):
     assert model["created"] > 1_700_000_000
 
 
+@pytest.mark.integration
 def test_a_run_that_answers_otherwise_has_no_such_routes(text_model, tmp_path):
     recipe = tiny.recipe(text_model, prediction={"answers": "labels"})
     with s3t.Run.create(tmp_path / "quiet", recipe=recipe, data=tiny.text_table()) as run:

@@ -18,6 +18,7 @@ LOGITS = arrays.arrays(
 )
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("how", WAYS)
 @given(logits=LOGITS)
 def test_the_answer_is_a_probability_of_every_label(how, logits):
@@ -27,12 +28,14 @@ def test_the_answer_is_a_probability_of_every_label(how, logits):
     assert np.allclose(probabilities.sum(axis=-1), 1)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("how", WAYS)
 @given(logits=LOGITS)
 def test_the_order_of_the_members_does_not_matter(how, logits):
     assert np.allclose(aggregate(logits, how), aggregate(logits[::-1], how))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("how", WAYS)
 @given(logits=LOGITS)
 def test_members_that_agree_answer_as_one_of_them_would(how, logits):
@@ -40,6 +43,7 @@ def test_members_that_agree_answer_as_one_of_them_would(how, logits):
     assert np.allclose(aggregate(np.repeat(logits[:1], 3, axis=0), how), alone)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("how", WAYS)
 @given(logits=LOGITS)
 def test_the_chosen_label_is_one_of_the_likeliest(how, logits):

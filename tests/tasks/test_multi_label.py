@@ -146,6 +146,7 @@ def run(tmp_path_factory, text_model):
     return folder
 
 
+@pytest.mark.integration
 def test_documents_have_lists_of_labels(run, tmp_path):
     with s3t.Run.open(run) as opened:
         answers = opened.predict(TABLE)

@@ -130,6 +130,7 @@ def run(tmp_path_factory, text_model):
     return folder
 
 
+@pytest.mark.integration
 def test_documents_have_a_label_its_probability_and_the_confusion(run, tmp_path):
     with s3t.Run.open(run) as opened:
         answers = opened.predict(TABLE)

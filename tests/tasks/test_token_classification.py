@@ -188,6 +188,7 @@ def run(tmp_path_factory, text_model):
     return folder
 
 
+@pytest.mark.integration
 def test_every_word_is_answered_in_documents(run, tmp_path):
     TABLE.to_parquet(tmp_path / "data.parquet")
     with s3t.Run.open(run) as opened:

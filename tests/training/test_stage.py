@@ -42,6 +42,7 @@ def of_head(tensors):
     return {name: value for name, value in tensors.items() if name.startswith("head")}
 
 
+@pytest.mark.integration
 def test_the_head_has_a_learning_rate_of_its_own(after_one_step):
     """AdamW's first step changes every number by its rate, whatever the gradient. The head's gradient does not depend
     on the head's rate, so the block is the same."""
