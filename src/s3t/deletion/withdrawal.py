@@ -138,7 +138,7 @@ class Withdrawer:
         changed = remove_unchanged(export.path, files) if here else []
         if not self.hook:
             return f"{changed[0]} was changed, and stays" if changed else None
-        from s3t.export.hook import run_hook  # here: most runs have none
+        from s3t.deletion.hook import run_hook  # here: most runs have none
 
         values = {"name": export.label, "path": str(export.path), "host": export.host}
         if (problem := run_hook(self.hook, values)) is not None:
