@@ -514,20 +514,20 @@ class Deleter:
             self._eraser.witness.catch_up(self._ledger, to=max(generations))  # of a repeated one it may have failed
             self._presence.look()
             now = time.monotonic()
-            entries = self._wait_for_others(generations, until=now + min(self.patience, _FIRST_SECONDS), answering=True)
+            entries = self._fence(generations, until=now + min(self.patience, _FIRST_SECONDS), answering=True)
             if not _are_erased(entries):
                 with try_hold(self._eraser.lock, wait=self.patience) as taken:
                     if taken:
                         with suppress(BlockedError):  # accepted; the session's thread, or the next opening, tries again
                             self._eraser.erase()
-                entries = self._wait_for_others(generations, until=now + self.patience, answering=not until_erased)
+                entries = self._fence(generations, until=now + self.patience, answering=not until_erased)
             if not _are_erased(entries):
                 with self._ledger.writing() as transaction:
                     transaction.settle()  # it may have waited for a process that was killed
                     entries = transaction.history.log(generations)
         return entries
 
-    def _wait_for_others(self, generations: Collection[int], *, until: float, answering: bool) -> list[LogEntry]:
+    def _fence(self, generations: Collection[int], *, until: float, answering: bool) -> list[LogEntry]:
         """Wait while an open run may use, or, `answering`, answer with, what generations took; their entries then."""
         while True:
             with self._ledger.reading() as transaction:
