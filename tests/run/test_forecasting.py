@@ -86,7 +86,7 @@ def test_a_deletion_is_told_even_if_nothing_can_be_forecast(trained, monkeypatch
     def failing(*about):
         raise ArithmeticError
 
-    monkeypatch.setattr("s3t.run.reporting.forecast_of", failing)
+    monkeypatch.setattr("s3t.run.forecasting.forecast_of", failing)
     report = trained.delete(records=["r3"])
     assert report.deleted == 1
     assert trained.status(full=True).forecast is None

@@ -507,7 +507,8 @@ def _csv_windows(file: BinaryIO, problems: Problems, size: int) -> Iterator[pa.T
             yield _text_table(window, header, first, problems.positions)
             first += len(window) // len(header)
     finally:
-        lines.detach()  # who opened the file or the pipe closes it
+        if not file.closed:  # else it was, before this generator
+            lines.detach()  # who opened the file or the pipe closes it
 
 
 def _csv_rows(lines: Iterable[str], problems: Problems) -> Iterator[tuple[int, list[str], int]]:
