@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 import s3t
+from s3t.descriptions import descriptions_of
 from s3t.recipe import Recipe, recipe_from
 from s3t.recipe.schema import MethodSettings
 from tests.deletion.places import PLACES
@@ -28,6 +29,7 @@ ROOMS = [
     "aftermath",
     "extras",
     "wording",
+    "descriptions",
     "json_text",
     "version",
     "bugs",
@@ -249,7 +251,7 @@ def test_the_module_docstring_of_errors_draws_the_whole_tree():
 
 def fields_of(model):
     for name, field in model.model_fields.items():
-        yield name, field.description
+        yield name, descriptions_of(model)[name]
         inner = field.annotation
         if isinstance(inner, type) and hasattr(inner, "model_fields"):
             yield from fields_of(inner)
@@ -268,7 +270,7 @@ def test_docs_name_every_task():
     text = (ROOT / "docs" / "recipe.md").read_text()
     for name in TASKS:
         assert f"`{name}`" in text.partition("## Tasks")[2].partition("## ")[0], name
-        assert name in Recipe.model_fields["task"].description, name
+        assert name in descriptions_of(Recipe)["task"], name
 
 
 def test_docs_list_every_command_and_its_help_tells_every_option():

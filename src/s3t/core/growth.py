@@ -152,7 +152,7 @@ def depths_after_hit(chains: Chains, slices: int) -> list[int]:
 MOST_SPARES = 100
 
 
-class AsNeeded(BaseModel, frozen=True, use_attribute_docstrings=True):
+class AsNeeded(BaseModel, frozen=True):
     """Chains that a shard has after each repair."""
 
     depth: int = Field(ge=1, le=10_000, strict=True)

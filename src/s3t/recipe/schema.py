@@ -45,6 +45,7 @@ from s3t.core import (
     Trainable,
     method_named,
 )
+from s3t.descriptions import describe
 from s3t.errors import SettingError, listed
 from s3t.orders import DEFAULT_SELECTOR, SELECTORS, Setting, no_selector, prior_rows, selector_problem
 from s3t.orders.rules import MAX_FULL_SLICES
@@ -75,7 +76,7 @@ Bytes: TypeAlias = Annotated[ByteSize, NUMBER]
 
 class Part(BaseModel):
     model_config = ConfigDict(
-        frozen=True, extra="forbid", use_attribute_docstrings=True, hide_input_in_errors=True, allow_inf_nan=False
+        frozen=True, extra="forbid", json_schema_extra=describe, hide_input_in_errors=True, allow_inf_nan=False
     )
 
 

@@ -8,12 +8,13 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, WithJsonSchema
 
 from s3t.core import Kind, Order, Stage
+from s3t.descriptions import describe
 
 
 class Result(BaseModel):
     """A result of a verb, of the same class from `Run` and from `Client`. A `repr` holds no names of records."""
 
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, json_schema_extra=describe)
 
     def to_json(self) -> dict[str, Any]:
         """The document of `--json`."""
