@@ -330,7 +330,7 @@ def test_a_deletion_ends_a_stream_and_waits_for_no_reader(small):
 @pytest.fixture
 def deletion_after_the_first_token(small, monkeypatch):
     """A record is deleted, in another thread, between the first token that is written and the second."""
-    write, threads = Workshop.write, []
+    write, threads, written = Workshop.write, [], []
 
     def with_a_deletion(self, stages, snapshot, prompts, sampling):
         for number, pieces in enumerate(write(self, stages, snapshot, prompts, sampling)):
@@ -339,10 +339,11 @@ def deletion_after_the_first_token(small, monkeypatch):
                 threads[0].start()
                 while roles(small).ledger.snapshot().generation == 0:
                     time.sleep(0.01)
+            written.append(pieces)
             yield pieces
 
     monkeypatch.setattr(Workshop, "write", with_a_deletion)
-    yield
+    yield written
     threads[0].join()
 
 
@@ -352,6 +353,7 @@ def test_no_part_of_a_text_leaves_after_a_deletion_was_accepted(small, deletion_
         for part in small.stream("w1 w2", temperature=2.0, seed=3, **FEW):
             parts.append(part)
     assert len(parts) == 1
+    assert len(deletion_after_the_first_token) == 2  # the second was made meanwhile, and none after it
 
 
 def test_a_stream_of_a_run_that_is_closed_says_so(llama, tmp_path):
