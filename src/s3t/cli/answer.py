@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 STDIN = Path("-")
 SUFFIXES = (".csv", ".jsonl", ".parquet")
-"""Of files that answers are written to."""
+"""Suffixes of files that answers are written to."""
 _AT_ONCE = 64
 """Inputs that are sent to a server at once, with --jsonl."""
 

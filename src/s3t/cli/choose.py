@@ -211,7 +211,7 @@ _COLUMNS = {
     "cost": "{0.cost:.4g}",
     "share": "{0.data_share:.1%}",
 }
-"""What a system's row shows."""
+"""Columns of the table of systems, and the format of each."""
 
 
 def sequences(

@@ -140,7 +140,7 @@ class Base:
     first_token: bool = False
     """The last layer is passed for the first token alone."""
     dtype: torch.dtype = torch.float32
-    """Of products."""
+    """Type in which products are computed."""
     quantized: bool = False
     """The layers' weights have 4 or 8 bits, and frozen blocks are computed beside them; else merged into copies."""
 

@@ -70,7 +70,7 @@ class Model:
         self._frozen: Sequence[str] = ()
         """Full names of parameters that earlier stages trained."""
         self._digest = ""
-        """Of these parameters and updates, as they were put on."""
+        """Hash of these parameters and updates, as they were put on."""
 
     @contextmanager
     def mounted(self, blocks: BlockTensors) -> Iterator[Self]:

@@ -292,7 +292,7 @@ class TextEncoder(Encoder):
         return [len(words) for words in rows["text"].to_pylist()] if self._in_words else None
 
     def places(self, record: Encoded) -> Sequence[int]:
-        """Of words, those that begin within the recipe's length."""
+        """Words that begin within the recipe's length."""
         words: Sequence[int] = record.get(WORDS, (0,))
         return words
 

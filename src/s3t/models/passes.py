@@ -454,7 +454,7 @@ def find_sharing(base: Base, one: Batch) -> Sharing:
 def _tried(base: Base, batch: Batch, count: int) -> Sharing:
     owners = {name: base.model.get_submodule(name) for name in head_owners(base)}
     rows: list[bool] = []
-    """Whether linear modules of the layers got rows first."""
+    """For each linear module of the layers: True if rows came first in what it got."""
     head: list[tuple[str, bool]] = []
     """Owners that ran, in their order, and whether they got rows first."""
     below: list[bool] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -40,8 +41,8 @@ class Member(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answered:
-    """What one generation's ensemble says of inputs."""
+class Answered(ABC):
+    """Result of one generation's ensemble, for each input."""
 
     generation: int
     members: tuple[Member, ...]
@@ -50,6 +51,16 @@ class Answered:
     """The inputs' ids where the data has the id column."""
     places: Sequence[int] = field(repr=False)
     """Position of each input in the user's data: line of a CSV or JSON lines file, else row, counted from 0."""
+
+    @abstractmethod
+    def rows(self) -> list[dict[str, Any]]:
+        """A mapping for each input."""
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The rows as a frame."""
+        import pandas as pd
+
+        return pd.DataFrame(self.rows())
 
     def _names(self) -> list[dict[str, Any]]:
         """The id of each input, else its row."""
@@ -211,12 +222,6 @@ class Likelihoods(Answered):
             for name, each in zip(self._names(), self.log_probabilities, strict=True)
         ]
 
-    def to_pandas(self) -> pd.DataFrame:
-        """The rows as a frame."""
-        import pandas as pd
-
-        return pd.DataFrame(self.rows())
-
     def to_json(self) -> dict[str, Any]:
         """The document of `s3t score --json`."""
         tokens = sum(map(len, self.log_probabilities))
@@ -260,12 +265,6 @@ class Texts(Answered):
             {**choice, "text": text, "finish": finish, "tokens": tokens, "generation": self.generation}
             for choice, text, finish, tokens in each
         ]
-
-    def to_pandas(self) -> pd.DataFrame:
-        """The rows as a frame."""
-        import pandas as pd
-
-        return pd.DataFrame(self.rows())
 
     def to_json(self) -> dict[str, Any]:
         """The document of `s3t generate --json`."""

@@ -1,4 +1,4 @@
-"""What a run's servers keep: tokens of callers, requests for deletion that wait for approval, repairs."""
+"""Results about a run's servers: tokens of callers, requests for deletion that wait for approval, repairs."""
 
 from __future__ import annotations
 

@@ -97,7 +97,8 @@ class Approvals:
         It looks at the names alone, not at the key: a request that cannot be approved any more is shown, to be refused.
         """
         outcome = self._parts.deleter.delete(replace(self._request(held), key=None), dry_run=True)
-        return deletion_of(self._parts, outcome, dry_run=True)
+        planned = deletion_of(self._parts, outcome, dry_run=True)
+        return planned.model_copy(update={"already": None, "unknown": None})  # of its names only tokens are kept
 
     def approve(self, id: str, *, by: str) -> Held:
         """Approve a held request, and carry it out. What a crash stops here, the next opening goes on with."""
