@@ -52,8 +52,12 @@ def test_every_data_set_against_the_competent_loop_and_the_plain_procedure():
         scores = ", ".join(f"{each['scores'][name]:.3f}" for name in names)
         above = points(each["points_above"])
         assert f"| {fast} | {stages} | {seconds} s | {scores} | {above} |" in PAGE
-    median = statistics.median(each["times_as_fast"] for each in found.values())
-    assert f"The median of the data sets is {median:.2f} times" in PAGE
+    ratios = [each["times_as_fast"] for each in found.values()]
+    worst, median = min(ratios), statistics.median(ratios)
+    wanted = (
+        f"the worst of the data sets s3t is {worst:.2f} times as fast as the loop, in the median of all {median:.2f}"
+    )
+    assert wanted in PAGE
     loads = [
         run["load_before"] for runs in stored("data_sets")["runs"].values() for one in runs for run in one.values()
     ]
