@@ -63,9 +63,12 @@ ASKED = {
         *(
             "blockwise",
             "has_prototypes",
+            "of_slices",
+            "trains",
             "has_adapters",
             "one_block",
             "one_order",
+            "one_shard",
             "one_slice",
             "top_down",
             "trainable",

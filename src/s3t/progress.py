@@ -136,7 +136,7 @@ def described_end(event: StageEnd) -> str:
     if losses:
         learnt = f"loss {', '.join(losses)} in {counted(event.steps, 'step')}"
     else:
-        learnt = "made" if event.stage.kind == "prototypes" else "no record, nothing to optimise"
+        learnt = "made" if event.stage.kind != "model" else "no record, nothing to optimise"
     score = event.validation
     kind = "accuracy" if score is None or score >= 0 else "error"
     public = "" if score is None else f", {kind} on public records {abs(score):.4g}"

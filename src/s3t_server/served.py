@@ -70,8 +70,8 @@ class ServedRun:
     @property
     def trouble(self) -> str | None:
         """Why the run cannot answer now; None if it can."""
-        inventory, prediction = self.run.inventory(), self.run.recipe.prediction
-        if not inventory.answering(prototypes_alone=prediction.prototypes_alone):
+        inventory = self.run.inventory()
+        if not inventory.answering():
             remedy = "it needs a repair" if any(inventory.records.values()) else "it holds no record"
             return f"no shard of a run can answer; {remedy}"
         if self.gateway is not None and (trouble := self.gateway.keeper.trouble) is not None:

@@ -13,8 +13,8 @@ from s3t.core import (
     Stage,
     after_deletion,
     plan_deletion,
-    prototypes_of,
     stages_of,
+    stages_of_slices,
 )
 from s3t.orders import Setting, cyclic
 
@@ -133,26 +133,30 @@ def test_a_prefix_without_a_record_does_not_serve_but_a_deeper_one_may():
     assert only_first.members() == {}
 
 
+def of_slices(state):
+    return stages_of_slices("prototypes", len(state.orders), state.slices)
+
+
 def with_prototypes(state):
-    alive = state.alive | {stage: f"key of {stage}" for stage in prototypes_of(len(state.orders), state.slices)}
-    return replace(state, alive=alive, prototypes=True)
+    alive = state.alive | {stage: f"key of {stage}" for stage in of_slices(state)}
+    return replace(state, alive=alive, of_slices="prototypes")
 
 
 def test_prototypes_are_missing_until_they_are_made_and_a_deletion_takes_those_of_its_slice():
     bare = inventory((PAPERS_ORDERS[:1],))
-    assert replace(bare, prototypes=True).missing() == prototypes_of(len(bare.orders), bare.slices)
+    assert replace(bare, of_slices="prototypes").missing() == of_slices(bare)
     state = with_prototypes(bare)
     assert state.missing() == ()
-    assert state.classifiers() == {0: Stage(0, (0, 1, 2, 3), "prototypes")}
+    assert state.heads() == {0: Stage(0, (0, 1, 2, 3), "prototypes")}
     state = losing(state, (0, 0))
     assert state.members() == {}
-    assert state.classifiers() == {0: Stage(0, (1, 2, 3), "prototypes")}
+    assert state.heads() == {0: Stage(0, (1, 2, 3), "prototypes")}
 
 
 def test_prototypes_of_no_record_classify_nothing():
     state = with_prototypes(inventory((PAPERS_ORDERS[:1],)))
     none = replace(state, records=dict.fromkeys(state.records, 0))
-    assert none.classifiers() == {}
+    assert none.heads() == {}
 
 
 def test_with_scores_the_best_live_order_serves_and_depth_decides_among_equals():

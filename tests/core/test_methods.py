@@ -109,7 +109,7 @@ def test_what_a_new_method_does_not_allow_is_refused_by_its_own_name(text_model,
     monkeypatch.setitem(METHODS, "pairs", lambda **options: Pairs(name="pairs", one_order=True, **options))
     with pytest.raises(s3t.RecipeError, match="method pairs has one order a shard"):
         s3t.Run.create("never", recipe=tiny.recipe(text_model, method="pairs"), data=tiny.text_table())
-    with pytest.raises(s3t.RecipeError, match="'full' or 'pairs'"):
+    with pytest.raises(s3t.RecipeError, match="'ridge' or 'pairs'"):
         s3t.Run.create("never", recipe=tiny.recipe(text_model, method="triples"), data=tiny.text_table())
 
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s3t.core import Stage, by_kind, prototypes_of, stages_of
+from s3t.core import Stage, by_kind, stages_of, stages_of_slices
 
 ORDERS = st.integers(1, 5).flatmap(
     lambda slices: st.lists(
@@ -63,7 +63,7 @@ def test_a_stage_is_cut_to_a_link_of_its_chain_and_prototypes_stay_whole(prefix,
 
 @given(ORDERS)
 def test_stages_of_models_and_prototypes_are_told_apart_in_their_order(orders):
-    models, prototypes = list(stages_of(orders)), list(prototypes_of(len(orders), len(orders[0][0])))
+    models, prototypes = list(stages_of(orders)), list(stages_of_slices("prototypes", len(orders), len(orders[0][0])))
     assert by_kind([*prototypes, *models]) == (models, prototypes)
 
 
@@ -72,7 +72,7 @@ def test_a_stage_says_its_name_as_messages_do():
 
 
 def test_prototypes_are_stages_beside_the_others_that_stand_on_one_slice_each():
-    (first, second) = prototypes_of(1, 2)
+    (first, second) = stages_of_slices("prototypes", 1, 2)
     assert first == Stage(0, (0,), "prototypes") != Stage(0, (0,))
     assert (first.parent, first.chain) == (None, (first,))
     classifier = Stage(0, (0, 1), "prototypes")

@@ -22,19 +22,22 @@ METHODS = {
     "protosisa": {"name": "protosisa"},
     "sisa, all parameters": {"name": "sisa", "trainable": "all"},
     "full": {"name": "full"},
+    "ridge": {"name": "ridge"},
     "bottom-up": {"direction": "bottom-up"},
     "half replayed": {"replay": 0.5},
     "nothing replayed": {"replay": 0},
     "bottom-up, half replayed": {"direction": "bottom-up", "replay": 0.5},
 }
-QUICKLY = ("sisa", "protosisa", "full", "half replayed")
+QUICKLY = ("sisa", "protosisa", "full", "ridge", "half replayed")
 """Each trains in a way of its own; the others are tests of integration."""
 
 
 def recipe_of(method, model, *, kind="text", **changes):
     recipe = tiny.recipe(model, kind=kind, **changes) | {"method": METHODS[method]}
-    if METHODS[method].get("name") in ("sisa", "protosisa", "full"):
+    if METHODS[method].get("name") in ("sisa", "protosisa", "full", "ridge"):
         del recipe["sequences"]
+    if method == "ridge":
+        recipe["partition"] = {"shards": 1, "slices": 4, "salt": tiny.SALT}
     if method == "full":
         recipe["partition"] = {"shards": 1, "slices": 1, "salt": tiny.SALT}
     return recipe

@@ -157,28 +157,15 @@ def single(prototypes):
 def less_what_left():
     """Prototypes in single precision that are subtracted from, instead of being made again. (Ours are sums of single
     numbers in double precision: with so few records, subtracting from them would happen to be exact.)"""
-    first, make = {}, workshop.slice_prototypes
+    first, make = {}, workshop.Workshop._of_slice
 
-    def subtracted(model, contents, encoder, **options):
-        known, sums = first.setdefault(
-            (id(model), contents.place), (contents, make(model, contents, encoder, **options))
-        )
-        present = [tuple(record["input_ids"].tolist()) for record in contents.records]
-        gone = [
-            number for number, record in enumerate(known.records) if tuple(record["input_ids"].tolist()) not in present
-        ]
-        if not gone:
+    def subtracted(self, stage, digests, progress):
+        sums = make(self, stage, digests, progress)
+        known = first.setdefault((id(self), stage), sums)
+        if known is sums:
             return single(sums)
-        left = type(known)(
-            **known.__dict__
-            | {
-                "records": known.of(gone),
-                "targets": known.targets[gone],
-                "lengths": [known.lengths[number] for number in gone],
-            }
-        )
-        loss = single(make(model, left, encoder, **options))
-        rest = {name: single(sums).block[name] - loss.block[name] for name in sums.block}
+        loss = single(StageTensors(block={name: known.block[name] - sums.block[name] for name in sums.block}, head={}))
+        rest = {name: single(known).block[name] - loss.block[name] for name in sums.block}
         return StageTensors(block=rest, head={})
 
     return subtracted
@@ -187,7 +174,7 @@ def less_what_left():
 @pytest.mark.parametrize("leak", ["subtraction", "not taken"])
 def test_planted_leaks_are_caught(leak, text_model, tmp_path, monkeypatch):
     if leak == "subtraction":
-        monkeypatch.setattr(workshop, "slice_prototypes", less_what_left())
+        monkeypatch.setattr(workshop.Workshop, "_of_slice", less_what_left())
     else:
         plan = acceptance.plan_deletion
 

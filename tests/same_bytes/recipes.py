@@ -59,6 +59,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     "sequential": SISA | {"partition": {"shards": 1}},
     "protosisa": SISA | {"method": "protosisa", "prediction": {"sisa_weight": 0.3}},
     "protosisa, image": SISA | {"kind": "image", "method": "protosisa"},
+    "ridge": {"method": "ridge", "sequences": {"budget": 1}, "partition": {"shards": 1}},
     "full": {"method": "full", "sequences": {"budget": 1}, "partition": {"shards": 1, "slices": 1}},
     "full, all parameters": {"method": {"name": "full", "trainable": "all"}, "sequences": {"budget": 1}}
     | {"partition": {"shards": 1, "slices": 1}},

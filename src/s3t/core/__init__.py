@@ -18,11 +18,12 @@ from s3t.core.places import Order, Place, Secret, place_of
 from s3t.core.stages import (
     KeyInputs,
     Kind,
+    SliceKind,
     Stage,
     by_kind,
     model_stages,
-    prototypes_of,
     stage_key,
     stage_seed,
     stages_of,
+    stages_of_slices,
 )

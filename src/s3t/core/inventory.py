@@ -9,7 +9,7 @@ from functools import cached_property
 
 from s3t.core.growth import Growth
 from s3t.core.places import Order, Place
-from s3t.core.stages import Stage, prototypes_of
+from s3t.core.stages import Kind, SliceKind, Stage, stages_of_slices
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,8 +36,10 @@ class Inventory:
     """Records in each slice."""
     alive: Mapping[Stage, str]
     """Live stages and the keys of their artifacts: none of their slices has lost a record since."""
-    prototypes: bool = False
-    """True if every slice has prototypes, too."""
+    of_slices: SliceKind | None = None
+    """What the method makes of every slice alone."""
+    alone: bool = False
+    """True if that answers without a live model."""
     scores: Mapping[str, float] | None = None
     """Validation score of each live prefix, by the key of its last stage; None where depth alone chooses."""
 
@@ -48,7 +50,7 @@ class Inventory:
 
     @cached_property
     def _live_prefixes(self) -> list[list[Order]]:
-        """Prefixes of each shard's live stages, without prototypes."""
+        """Prefixes of each shard's live stages that trained a model."""
         found: list[list[Order]] = [[] for _ in range(1 + max(place.shard for place in self.records))]
         for stage in self.alive:
             if stage.kind == "model":
@@ -105,14 +107,30 @@ class Inventory:
         each = {shard: self.serving(shard) for shard in range(len(self.orders))}
         return {shard: serving for shard, serving in each.items() if serving is not None}
 
-    def answering(self, *, prototypes_alone: bool) -> set[int]:
-        """Shards that answer: with their model, or, where they may alone, with prototypes."""
-        return {*self._members, *(self.classifiers() if prototypes_alone else ())}
+    def answering(self) -> set[int]:
+        """Shards that answer: with their model, or, where it may alone, with what is made of their slices."""
+        return {*self._members, *(self.heads() if self.alone else ())}
+
+    @property
+    def trains(self) -> bool:
+        """True if stages train models; else heads are all there is."""
+        return self.growth.depth > 0
+
+    @property
+    def kind(self) -> Kind:
+        """Kind of the stages that serve first."""
+        return "model" if self.trains or self.of_slices is None else self.of_slices
+
+    @property
+    def wanted_depth(self) -> int:
+        """Slices that a shard serves with once nothing is missing."""
+        return self.growth.depth if self.trains else self.slices
 
     def depths(self) -> tuple[int, ...]:
-        """The serving depth of every shard, 0 for one that does not answer."""
-        members = self.members()
-        return tuple(members[shard].depth if shard in members else 0 for shard in range(len(self.orders)))
+        """The serving depth of every shard, 0 for one that does not answer; without models, the slices of its head."""
+        heads = {shard: len(head.prefix) for shard, head in self.heads().items()}
+        found = {shard: member.depth for shard, member in self._members.items()} if self.trains else heads
+        return tuple(found.get(shard, 0) for shard in range(len(self.orders)))
 
     def records_in(self, shard: int, prefix: Order) -> int:
         """Records in the slices of a prefix."""
@@ -120,8 +138,8 @@ class Inventory:
 
     def missing(self) -> tuple[Stage, ...]:
         """Stages that the run needs and that are not alive, in the order in which they are trained, parents first."""
-        prototypes = (stage for stage in self._all_prototypes() if stage not in self.alive)
-        return (*prototypes, *self.growth.missing(self._live_prefixes))
+        each = (stage for stage in self._stages_of_slices() if stage not in self.alive)
+        return (*each, *self.growth.missing(self._live_prefixes))
 
     def may_begin(self, stage: Stage) -> bool:
         """True if a missing stage may be trained now: its parent is alive, and it is its turn."""
@@ -129,22 +147,22 @@ class Inventory:
             return False
         return stage.kind != "model" or self.growth.may_begin(stage, self._live_prefixes[stage.shard])
 
-    def _all_prototypes(self) -> tuple[Stage, ...]:
-        """The prototypes of every slice, where the method has some."""
-        return prototypes_of(len(self.orders), self.slices) if self.prototypes else ()
+    def _stages_of_slices(self) -> tuple[Stage, ...]:
+        return () if self.of_slices is None else stages_of_slices(self.of_slices, len(self.orders), self.slices)
 
     @property
     def training_command(self) -> str:
         """Command that trains the missing stages: `repair` after a deletion, else `train`. Both do the same."""
         return "repair" if self.generation else "train"
 
-    def classifiers(self) -> dict[int, Stage]:
-        """Prototype classifier of each shard, from live prototypes of slices that hold a record."""
-        slices_of: dict[int, list[int]] = {}
-        for stage in self._all_prototypes():
+    def heads(self) -> dict[int, Stage]:
+        """Each shard's head of what is made of its slices: of those that are alive and hold a record."""
+        found: dict[int, Stage] = {}
+        for stage in self._stages_of_slices():
             if stage in self.alive and self.records_in(stage.shard, stage.prefix) > 0:
-                slices_of.setdefault(stage.shard, []).extend(stage.prefix)
-        return {shard: Stage(shard, tuple(slices), "prototypes") for shard, slices in slices_of.items()}
+                slices = found[stage.shard].prefix if stage.shard in found else ()
+                found[stage.shard] = stage._replace(prefix=(*slices, *stage.prefix))
+        return found
 
 
 def plan_deletion(inventory: Inventory, losses: Mapping[Place, int]) -> tuple[Stage, ...]:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from s3t.core.places import Order
+
+if TYPE_CHECKING:
+    from s3t.core.stages import SliceKind
 
 Trainable: TypeAlias = Literal["adapter", "all"]
 """Trained parameters: adapters on the base model, or all its parameters."""
@@ -16,7 +19,7 @@ Trainable: TypeAlias = Literal["adapter", "all"]
 @dataclass(frozen=True, kw_only=True)
 class Method:
     """Method that a recipe names: a block a slice (the paper's), the blocks of the stages before frozen; or one block
-    for all stages, the whole adapter or the model itself.
+    for all stages, the whole adapter or the model itself. Or no model is trained, and a head is solved.
 
     Blocks are parts of the model that stages train, numbered from 1 at the top. A depth is a number of slices. Every
     stage starts from the model of the prefix one slice shorter. If its block is in that model, it trains it on; else it
@@ -33,10 +36,13 @@ class Method:
     """True if every stage goes on with the block of the last; else the next stage trains the next block."""
     one_order: bool = False
     """True if a shard's slices are trained in one order; else in the recipe's budget of orders."""
+    one_shard: bool = False
     one_slice: bool = False
-    """True if there is one slice of one shard."""
-    has_prototypes: bool = False
-    """True if every slice has class means, beside the stages that train a model."""
+    """True if a shard has one slice."""
+    trains: bool = True
+    """True if stages train a model; else what is made of each slice answers alone."""
+    of_slices: SliceKind | None = None
+    """What is made of every slice alone, beside the stages that train a model or in their place."""
 
     def __str__(self) -> str:
         return self.name
@@ -117,9 +123,11 @@ METHODS: Mapping[str, Callable[..., Method]] = {
     # Bourtoule et al. 2021: every stage trains the whole adapter on, or all parameters.
     "sisa": partial(_of_one_block, name="sisa"),
     # Yan et al. 2022: sisa, and beside it class means of the base model's features.
-    "protosisa": partial(_of_one_block, name="protosisa", has_prototypes=True),
+    "protosisa": partial(_of_one_block, name="protosisa", of_slices="prototypes"),
     # One stage, on the one slice of the one shard.
-    "full": partial(_of_one_block, name="full", one_slice=True),
+    "full": partial(_of_one_block, name="full", one_shard=True, one_slice=True),
+    # No training: one linear head over all slices, solved from sums on the base model's features.
+    "ridge": partial(_of_one_block, name="ridge", one_shard=True, trains=False, of_slices="statistics"),
 }
 """Constructors of methods, by name, from the options that a recipe gives."""
 

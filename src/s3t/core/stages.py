@@ -20,14 +20,16 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from s3t.core.methods import Method
 from s3t.core.places import Order, Secret
 
-Kind: TypeAlias = Literal["model", "prototypes"]
+SliceKind: TypeAlias = Literal["prototypes", "statistics"]
+"""What is made of one slice alone, without an order: class means, or the sums from which a ridge head is solved."""
+Kind: TypeAlias = Literal["model"] | SliceKind
 
 
 class Stage(NamedTuple):
     """The last training step of a prefix: it trains a block of the method's on the slices of `prefix`.
 
-    Or the prototypes of a slice: class means that are made of that slice alone. With several slices, the classifier of
-    their prototypes, which answers and is not stored.
+    Or what is made of one slice alone (`SliceKind`); with several slices, the head of them all, which answers and is
+    not stored.
     """
 
     shard: int
@@ -40,18 +42,18 @@ class Stage(NamedTuple):
 
     @property
     def parent(self) -> Stage | None:
-        """The stage one slice shorter, or None for the first, and for prototypes."""
+        """The stage one slice shorter, or None for the first, and for what is made of one slice."""
         return Stage(self.shard, self.prefix[:-1]) if self.depth > 1 and self.kind == "model" else None
 
     @property
     def chain(self) -> tuple[Stage, ...]:
-        """Stages from the first to this one, each trained on the one before. Of prototypes, those of every slice."""
-        if self.kind == "prototypes":
+        """Stages from the first to this one, each trained on the one before. Of a head, what is made of its slices."""
+        if self.kind != "model":
             return tuple(self._replace(prefix=(index,)) for index in self.prefix)
         return tuple(Stage(self.shard, self.prefix[:depth]) for depth in range(1, self.depth + 1))
 
     def cut(self, depth: int) -> Stage:
-        """The stage of its chain with at most `depth` slices; prototypes are returned unchanged."""
+        """The stage of its chain with at most `depth` slices; a head is returned unchanged."""
         return self.chain[min(depth, self.depth) - 1] if self.kind == "model" else self
 
     def to_json(self) -> dict[str, Any]:
@@ -60,7 +62,7 @@ class Stage(NamedTuple):
 
     def __str__(self) -> str:
         slices = ", ".join(map(str, self.prefix))
-        what = f"stage ({slices})" if self.kind == "model" else f"prototypes of slice {slices}"
+        what = f"stage ({slices})" if self.kind == "model" else f"{self.kind} of slice {slices}"
         return f"{what} of shard {self.shard}"
 
 
@@ -80,7 +82,7 @@ def stages_of(orders: Iterable[Iterable[Order]]) -> tuple[Stage, ...]:
 
 
 def by_kind(stages: Iterable[Stage]) -> tuple[list[Stage], list[Stage]]:
-    """(Stages that train a model, prototypes), each in the given order."""
+    """(Stages that train a model, those of one slice and their heads), each in the given order."""
     stages = list(stages)
     return [stage for stage in stages if stage.kind == "model"], [stage for stage in stages if stage.kind != "model"]
 
@@ -90,8 +92,8 @@ def model_stages(method: Method, stage: Stage) -> tuple[Stage, ...]:
     return tuple(Stage(stage.shard, prefix) for prefix in method.links(stage.prefix))
 
 
-def prototypes_of(shards: int, slices: int) -> tuple[Stage, ...]:
-    return tuple(Stage(shard, (index,), "prototypes") for shard in range(shards) for index in range(slices))
+def stages_of_slices(kind: SliceKind, shards: int, slices: int) -> tuple[Stage, ...]:
+    return tuple(Stage(shard, (index,), kind) for shard in range(shards) for index in range(slices))
 
 
 def stage_seed(run_seed: int, stage: Stage, purpose: str) -> int:

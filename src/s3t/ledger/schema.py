@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import is_dataclass
 from pathlib import Path
 from types import NoneType
-from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from sqlalchemy import (
     BigInteger,
@@ -27,19 +27,18 @@ from sqlalchemy import (
 )
 from sqlalchemy.schema import SchemaItem
 
-from s3t.core import Place, Stage
+from s3t.core import Kind, Place, Stage
 from s3t.ledger.state import Clone, DepthChange, ExportRow, RecordRow
 from s3t.results.serving import Held, Repair, Token
 
 MAC = "mac"
-_PROTOTYPES = "prototypes:"
 T = TypeVar("T")
 
 
 def prefix_text(stage: Stage) -> str:
-    """A stage's prefix as it is stored: `2,0,1`; that of prototypes `prototypes:2`."""
+    """A stage's prefix as it is stored: `2,0,1`; with its kind, if it is of one slice, `prototypes:2`."""
     text = ",".join(map(str, stage.prefix))
-    return text if stage.kind == "model" else f"{_PROTOTYPES}{text}"
+    return text if stage.kind == "model" else f"{stage.kind}:{text}"
 
 
 def of_stage(stage: Stage) -> dict[str, Any]:
@@ -54,8 +53,8 @@ def of_place(place: Place) -> dict[str, Any]:
 
 def stage_at(shard: int, prefix: str) -> Stage:
     """The stage of a row."""
-    text = prefix.removeprefix(_PROTOTYPES)
-    return Stage(shard, tuple(map(int, text.split(","))), "model" if text == prefix else "prototypes")
+    kind, _, text = prefix.rpartition(":")
+    return Stage(shard, tuple(map(int, text.split(","))), cast(Kind, kind or "model"))
 
 
 class _Field(NamedTuple):

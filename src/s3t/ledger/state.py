@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from s3t.core import Growth, Inventory, Place, Stage
+from s3t.core import Growth, Inventory, Place, SliceKind, Stage
 from s3t.processes import this_machine
 
 
@@ -86,14 +86,15 @@ class Snapshot:
         """True if the run ever had a live stage."""
         return self.live.commits > 0
 
-    def inventory(self, growth: Growth, *, prototypes: bool = False) -> Inventory:
-        """The inventory of live stages, which grow by a policy; `prototypes`: the method trains those of each slice."""
+    def inventory(self, growth: Growth, *, of_slices: SliceKind | None = None, alone: bool = False) -> Inventory:
+        """The inventory of live stages, which grow by a policy; the rest is as its fields."""
         return Inventory(
             generation=self.generation,
             growth=growth,
             records={place: state.records for place, state in self.slices.items()},
             alive=self.stages,
-            prototypes=prototypes,
+            of_slices=of_slices,
+            alone=alone,
         )
 
     def digests(self, stage: Stage) -> tuple[str, ...]:

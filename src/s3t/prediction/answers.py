@@ -24,12 +24,12 @@ Prefixes: TypeAlias = "Mapping[int, Order] | Sequence[Member | tuple[int, Order]
 
 
 def choose_members(inventory: Inventory, prefixes: Prefixes | None, *, settings: Prediction, run: str) -> list[Stage]:
-    """The deepest stage of every answering prefix, and prototypes beside them, in the order of the shards. Without
+    """The deepest stage of every answering prefix, and heads of slices beside them, in the order of the shards. Without
     prefixes, those that serve by the settings.
     """
     if prefixes is not None:
         pairs = prefixes.items() if isinstance(prefixes, Mapping) else prefixes
-        members = sorted({_stage(*pair) for pair in pairs}, key=_place)
+        members = sorted({_stage(inventory.kind, *pair) for pair in pairs}, key=_place)
         if not members:
             raise InputError("prefixes", "names no shard; leave it out to have all answer that can")
         dead = [
@@ -49,8 +49,8 @@ def choose_members(inventory: Inventory, prefixes: Prefixes | None, *, settings:
 
 def parts_within(members: Sequence[Stage], *, sisa_weight: float) -> list[float] | None:
     """Weight of each member within its shard; None for equal weights."""
-    _, classifiers = by_kind(members)
-    return [1 - sisa_weight if stage in classifiers else sisa_weight for stage in members] if classifiers else None
+    _, heads = by_kind(members)
+    return [1 - sisa_weight if stage in heads else sisa_weight for stage in members] if heads else None
 
 
 def _serving(inventory: Inventory, settings: Prediction) -> list[Stage]:
@@ -63,21 +63,17 @@ def _serving(inventory: Inventory, settings: Prediction) -> list[Stage]:
     else:
         members = [Stage(shard, serving.prefix) for shard, serving in inventory.members().items()]
     answering = {stage.shard for stage in members}
-    beside = [
-        classifier
-        for shard, classifier in inventory.classifiers().items()
-        if shard in answering or settings.prototypes_alone
-    ]
+    beside = [head for shard, head in inventory.heads().items() if shard in answering or inventory.alone]
     return sorted(members + beside, key=_place)
 
 
 def _place(stage: Stage) -> tuple[int, Kind, Order]:
-    """Sort key: by shard, prototypes after the model of their shard."""
+    """Sort key: by shard, heads after the model of their shard."""
     return stage.shard, stage.kind, stage.prefix
 
 
-def _stage(shard: int, prefix: Order, _key: str = "", kind: Kind = "model") -> Stage:
-    return Stage(shard, tuple(prefix), kind)
+def _stage(usual: Kind, shard: int, prefix: Order, _key: str = "", kind: Kind | None = None) -> Stage:
+    return Stage(shard, tuple(prefix), kind or usual)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -220,7 +220,8 @@ class MethodSettings(Part):
     """s3t: stage k trains block k, the blocks of the stages before it frozen (the paper's). sisa: every stage trains
     the whole adapter on, from the stage before (Bourtoule et al. 2021; with one shard, sequential training). protosisa:
     sisa, and beside it class means of the base model's features (Yan et al. 2022; see prediction.sisa_weight). full:
-    one adapter, on the one slice of the one shard."""
+    one adapter, on the one slice of the one shard. ridge: nothing is trained; one linear head is solved for features of
+    the base model, from what each slice leaves (see `ridge`)."""
     replay: Float = Field(default=1.0, ge=0.0, le=1.0)
     """s3t: the share of the earlier slices' records that a stage sees again, chosen by keyed hash of the record. 1 is
     the paper's cumulative training, 0 its own slice only."""
@@ -371,6 +372,16 @@ class Image(Part):
     def is_augmented(self) -> bool:
         """True if a record's pixels differ from epoch to epoch."""
         return self.crop > 0 or self.flip
+
+
+class Ridge(Part):
+    """Features of the frozen base model for which method ridge solves a head."""
+
+    layers: Int = Field(default=3, ge=1, le=1_000)
+    """Layers whose states are joined: the last one, and others at equal distances below it."""
+    projection: Int = Field(default=1024, ge=0, le=20_000)
+    """Features that a drawn projection and a ReLU make of these (RanPAC, arXiv 2307.02251); 0: none, they are taken as
+    they are."""
 
 
 Shortcut: TypeAlias = Literal["packing", "first-token"]
@@ -703,6 +714,8 @@ class Columns(Part):
 
 
 DEFAULT_BUDGET = 4
+SLICES_OF_ONE_SHARD = 12
+"""Slices of a method with one shard: as many as the default shards have together."""
 
 
 def _declared_labels(value: Any) -> Any:
@@ -799,7 +812,7 @@ class Recipe(Part):
         WrapValidator(_method),
         PlainSerializer(Method.declared, return_type=dict[str, Any]),
     ] = method_named("s3t")
-    """s3t, sisa, protosisa or full; or a mapping, for what else a method has."""
+    """s3t, sisa, protosisa, full or ridge; or a mapping, for what else a method has."""
     partition: Partition = Partition()
     """Shards and slices."""
     sequences: Sequences = Sequences()
@@ -812,6 +825,8 @@ class Recipe(Part):
     """Tokens and loss of language models."""
     image: Image = Image()
     """Pixels."""
+    ridge: Ridge = Ridge()
+    """Features of method ridge."""
     training: TrainingSettings = TrainingSettings()
     """The optimiser and its schedule."""
     prediction: Prediction = Prediction()
@@ -825,16 +840,20 @@ class Recipe(Part):
 
     @model_validator(mode="before")
     @classmethod
-    def _one_slice(cls, content: Any) -> Any:
-        """Full training has one slice, whether that is said or not."""
+    def _as_the_method_has_it(cls, content: Any) -> Any:
+        """Fields whose default the method decides."""
         if not isinstance(content, dict):
             return content
-        method, partition = content.get("method"), content.get("partition", {})
+        method = content.get("method")
         name = method.get("name") if isinstance(method, dict) else method
         known = method_named(name) if isinstance(name, str) and name in METHODS else None
-        if known is not None and known.one_slice and isinstance(partition, dict):
-            return content | {"partition": {"shards": 1, "slices": 1} | partition}
-        return content
+        usual: dict[str, dict[str, Any]] = {}
+        if known is not None and known.one_shard:
+            usual["partition"] = {"shards": 1, "slices": 1 if known.one_slice else SLICES_OF_ONE_SHARD}
+        if known is not None and not known.trains:
+            usual["deletion"] = {"repair": "eager"}  # a pass over what is left of the slice
+        given = {part: content.get(part, {}) for part in usual}
+        return content | {part: usual[part] | own for part, own in given.items() if isinstance(own, dict)}
 
     @model_validator(mode="before")
     @classmethod
@@ -864,14 +883,20 @@ class Recipe(Part):
         method, partition = self.method, self.partition
         if method.one_slice and (partition.shards, partition.slices) != (1, 1):
             yield f"method {method} trains on one slice of one shard; leave partition.shards and slices out"
+        elif method.one_shard and partition.shards != 1:
+            yield f"method {method} has one head for all slices; leave partition.shards out, and give it more slices"
+        if not method.trains and self.task.target.over_vocabulary:
+            yield f"method {method} needs a task with labels or numbers; {self.task} is none, use another method"
+        if not method.trains and isinstance(self.deletion.repair, RepairAsNeeded):
+            yield f"deletion.repair: method {method} has no chains; set eager, on-exhaustion, below-depth or manual"
         if not method.has_adapters and self.adapter.layers != "all":
             yield "adapter.layers: with trainable: all there is no adapter; take it out"
-        if method.has_prototypes and not self.task.target.takes_prototypes:
+        if method.of_slices == "prototypes" and not self.task.target.takes_prototypes:
             yield (
                 f"method {method} averages the records of a class, so it needs a task with one label a record and an "
                 f"output for each label; {self.task} is none, use another method"
             )
-        if not method.has_prototypes and self.prediction.prototypes_alone:
+        if method.of_slices != "prototypes" and self.prediction.prototypes_alone:
             yield "prediction.prototypes_alone belongs to protosisa; take it out or set method: protosisa"
         if method.one_order and self.sequences.budget not in (None, 1):
             yield f"sequences.budget: method {method} has one order a shard; leave the budget out"
@@ -993,9 +1018,16 @@ class Recipe(Part):
         Costs of stages follow from declared numbers, never from times.
         """
         asked = self.deletion.repair
+        if not self.method.trains:
+            return FixedOrders((((),),) * self.partition.shards)
         if not isinstance(asked, RepairAsNeeded):
             return FixedOrders(orders)
         return Forests(policy=asked, costs=self.stage_costs, chances=self.chances)
+
+    @property
+    def answers_alone(self) -> bool:
+        """True if what is made of single slices answers where no model does."""
+        return not self.method.trains or self.prediction.prototypes_alone
 
     @property
     def stage_costs(self) -> StageCosts:
@@ -1101,6 +1133,7 @@ def training_part(recipe: Recipe, *, labels: Sequence[str], validation: str | No
         # The threshold decides how well public records are answered, which the manifest says.
         "validation": None if validation is None else [validation, recipe.prediction.threshold],
         **recipe.model_dump(mode="json", include={recipe.task.inputs.section}),
+        **({} if recipe.method.trains else recipe.model_dump(mode="json", include={"ridge"})),
     }
 
 

@@ -25,8 +25,9 @@ class Chain(Result):
     order: Order
     depth: int
     """Slices, from the first on, whose blocks are all alive."""
-    name: Literal["", "main", "spare", "other"] = ""
-    """The chain's part in a run that is repaired as needed; empty for fixed orders."""
+    name: Literal["", "main", "spare", "other", "head"] = ""
+    """The chain's part in a run that is repaired as needed; empty for fixed orders. head: slices of a ridge head, which
+    has no order: those that answer come first."""
 
 
 class Shard(Result):

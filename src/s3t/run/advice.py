@@ -12,15 +12,14 @@ STEPS_A_LABEL = 10
 """Optimiser steps of a stage; fewer are warned of. Measured (`python -m benchmarks.optimiser_steps`), not derived."""
 
 
-def outage(inventory: Inventory, *, trained: bool, prototypes_alone: bool, planned: bool) -> tuple[str, ...]:
+def outage(inventory: Inventory, *, trained: bool, planned: bool) -> tuple[str, ...]:
     """A warning of shards that do not answer, or none. It tells nobody which: a caller could learn where records lie.
 
-    `trained`: the run once had a live stage; else it has not failed. With `prototypes_alone`, a shard's prototypes
-    answer without its model; with `planned`, it is a forecast.
+    `trained`: the run once had a live stage; else it has not failed. With `planned`, it is a forecast.
     """
     shards = range(len(inventory.orders))
     holding = {shard for shard in shards if inventory.records_in(shard, tuple(range(inventory.slices)))}
-    answering = inventory.answering(prototypes_alone=prototypes_alone)
+    answering = inventory.answering()
     if not holding:
         return (f"the run {'would hold' if planned else 'holds'} no record, so nothing can answer",)
     dead = holding - answering

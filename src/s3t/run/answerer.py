@@ -267,7 +267,7 @@ def evaluate(
     shards: dict[int, list[Stage]] = {}
     for stage in members:
         shards.setdefault(stage.shard, []).append(stage)
-    depths = range(1, _depth(members) + 1) if per_depth else ()
+    depths = range(1, _depth(by_kind(members)[0]) + 1) if per_depth else ()
     cut = {depth: [stage.cut(depth) for stage in members] for depth in depths}
     per_class, confusion = answers.target.report(answered(members), expected, answers.labels)
     return Evaluation(
@@ -283,13 +283,13 @@ def evaluate(
 
 
 def member_of(stage: Stage, snapshot: Snapshot) -> Member:
-    links = stage.chain if stage.kind == "prototypes" else (stage,)
+    links = (stage,) if stage.kind == "model" else stage.chain
     return Member(stage.shard, stage.prefix, ",".join(snapshot.stages[link] for link in links), stage.kind)
 
 
 def _depth(members: Collection[Stage]) -> int:
-    """Depth of the deepest model; 0 where prototypes answer alone."""
-    return max((stage.depth for stage in by_kind(members)[0]), default=0)
+    """Depth of the deepest model, or, where none is trained, slices of a head; 0 where prototypes answer alone."""
+    return max((stage.depth for stage in members if stage.kind != "prototypes"), default=0)
 
 
 def watched(progress: Progress, work: Work) -> Progress:

@@ -98,7 +98,7 @@ def deletion_of(parts: Parts, outcome: protocol.Outcome, *, dry_run: bool) -> De
         stages_lost=outcome.stages_lost,
         depths_before=before.depths(),
         depths_after=after.depths(),
-        answering=len(after.answering(prototypes_alone=parts.recipe.prediction.prototypes_alone)),
+        answering=len(after.answering()),
         shards=shards_of(after, sorted({place.shard for place in outcome.losses})),
         missing=len(missing),
         missing_hours=hours,

@@ -98,6 +98,11 @@ def _checked(parts: Parts, asked: ExportArguments) -> Path:
         problems.append(f"there is no engine {asked.engine!r}; use {', '.join(ENGINES)}")
     if asked.shard is not None and not 0 <= asked.shard < shards:
         problems.append(f"shard {asked.shard} is none of the run's; they are 0 to {shards - 1}")
+    if not recipe.method.trains:
+        problems.append(
+            f"method {recipe.method} solves a head for the run's own features, which no other program computes; serve "
+            "the run"
+        )
     if not recipe.method.has_adapters and not asked.merge:
         problems.append(
             f"method {recipe.method.described()} trains the model itself, so there is no adapter; export it merged "
@@ -317,7 +322,7 @@ class _Exporter:
         dead = sorted({*range(recipe.partition.shards)} - {export.stage.shard for export in made})
         if dead and self.asked.shard is None:
             found.append(f"without a live chain, and not exported: shards {', '.join(map(str, dead))}")
-        if recipe.method.has_prototypes:
+        if recipe.method.of_slices:
             found.append("the prototypes of slices, which answer beside the model, are not exported")
         if recipe.prediction.ensemble == "sequences":
             found.append("of a shard with several live prefixes, the deepest is exported, and the others are not")

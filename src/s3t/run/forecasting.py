@@ -26,6 +26,8 @@ def forecast_of(inventory: Inventory, recipe: Recipe) -> Forecast:
     weights = _weights(records, recipe)
     weights[weights < _NEVER * weights.max()] = 0.0
     live = [[_answering(inventory, shard, order) for order in inventory.orders[shard]] for shard in range(shards)]
+    if not inventory.trains:  # each slice of a head can answer by itself
+        live = [[(index,) for index in head.prefix] for head in inventory.heads().values()]
     return forecast(live if weights.any() else [], weights, records)
 
 

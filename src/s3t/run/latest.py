@@ -73,8 +73,9 @@ class Latest:
 
     def inventory_of(self, snapshot: Snapshot, described: Description) -> Inventory:
         """The inventory under a run.json, the present one or a proposal."""
-        prototypes = self.recipe.method.has_prototypes
-        inventory = snapshot.inventory(self._growth_of(described), prototypes=prototypes)
+        inventory = snapshot.inventory(
+            self._growth_of(described), of_slices=self.recipe.method.of_slices, alone=self.recipe.answers_alone
+        )
         if self.only_serves:  # a lost stage cannot be trained again; a backup may bring it back
             lost = lost_stages(self.store, inventory.alive)
             alive = {stage: key for stage, key in inventory.alive.items() if stage not in lost}

@@ -81,9 +81,9 @@ def status_of(parts: Parts, inventory: Inventory, *, full: bool = False) -> Stat
         stored_bytes=_bytes(parts, inventory) if full else None,
         missing=len(missing),
         missing_hours=hours,
-        wanted_depth=inventory.growth.depth,
+        wanted_depth=inventory.wanted_depth,
         shards=shards_of(inventory, range(len(inventory.orders))),
-        answering=tuple(sorted(inventory.answering(prototypes_alone=recipe.prediction.prototypes_alone))),
+        answering=tuple(sorted(inventory.answering())),
         gaps=description.gaps,
         outage=fails,
         warnings=(
@@ -110,21 +110,27 @@ def _bytes(parts: Parts, inventory: Inventory) -> int:
 
 def shards_of(inventory: Inventory, shards: Iterable[int]) -> tuple[Shard, ...]:
     """Some shards, as an inventory has them."""
-    classifiers, slices, scores = inventory.classifiers(), range(inventory.slices), inventory.scores or {}
+    heads, slices, scores = inventory.heads(), range(inventory.slices), inventory.scores or {}
     found = []
     for shard in shards:
-        orders, serving, classifier = inventory.orders[shard], inventory.serving(shard), classifiers.get(shard)
+        orders, serving = inventory.orders[shard], inventory.serving(shard)
+        head = heads[shard].prefix if shard in heads else ()
         chains = tuple(
             Chain(order=order, depth=inventory.depth(shard, order), name=_chain_name(place, inventory.growth.spares))
             for place, order in enumerate(orders)
         )
+        serves = None if serving is None else chains[orders.index(serving.order)]
+        if not inventory.trains:
+            order = (*head, *(index for index in slices if index not in head))
+            chains = (Chain(order=order, depth=len(head), name="head"),)
+            serves = chains[0] if head else None
         found.append(
             Shard(
                 shard=shard,
                 slices=tuple(inventory.records[Place(shard, index)] for index in slices),
                 sequences=chains,
-                serving=None if serving is None else chains[orders.index(serving.order)],
-                prototypes=None if classifier is None else classifier.prefix,
+                serving=serves,
+                prototypes=head if head and inventory.of_slices == "prototypes" else None,
                 score=None if serving is None else scores.get(inventory.alive[Stage(shard, serving.prefix)]),
             )
         )
@@ -153,12 +159,7 @@ def exports_of(rows: Iterable[ExportRow], to_withdraw: Collection[ExportRow]) ->
 
 def outage_of(parts: Parts, inventory: Inventory, *, planned: bool = False) -> tuple[str, ...]:
     """A warning of shards that do not answer, or, `planned`, would not; or none."""
-    return outage(
-        inventory,
-        trained=parts.latest.snapshot().trained,
-        prototypes_alone=parts.recipe.prediction.prototypes_alone,
-        planned=planned,
-    )
+    return outage(inventory, trained=parts.latest.snapshot().trained, planned=planned)
 
 
 def missing_hours(
@@ -176,18 +177,18 @@ def hours_of(stages: Iterable[Stage], durations: Mapping[Stage, float], *, costs
     `durations` are the seconds that the training of each live stage took. `costs` of stages by depth, L of them, stand
     in for depths without times.
     """
-    (models, prototypes), (timed, classes) = by_kind(list(stages)), by_kind(list(durations))
+    (models, of_slices), (timed, sums) = by_kind(list(stages)), by_kind(list(durations))
     measured = costs.measured(
         {
             depth: [durations[stage] for stage in timed if len(stage.prefix) == depth and durations[stage] > 0]
             for depth in range(1, costs.slices + 1)
         }
     )
-    if (models and measured is None) or (prototypes and not classes):
+    if (models and measured is None) or (of_slices and not sums):
         return None
     seconds = 0.0 if measured is None else measured.of(stage.prefix for stage in models)
-    if prototypes:
-        seconds += len(prototypes) * median(durations[stage] for stage in classes)
+    if of_slices:
+        seconds += len(of_slices) * median(durations[stage] for stage in sums)
     return seconds / 3600
 
 

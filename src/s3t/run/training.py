@@ -232,13 +232,14 @@ def _work_of(inventory: Inventory, stages: Sequence[Stage], recipe: Recipe) -> s
     """The size of a training in the user's terms: stages, records of the run, epochs."""
     parts = [(len(stages), "stage"), (sum(inventory.records.values()), "record")]
     stages_, records = (counted(count, noun) for count, noun in parts)
-    return f"training {stages_} on {records}, {counted(recipe.training.epochs, 'epoch')} each"
+    epochs = f", {counted(recipe.training.epochs, 'epoch')} each" if recipe.method.trains else ""
+    return f"training {stages_} on {records}{epochs}"
 
 
 def training_steps(inventory: Inventory, stages: Sequence[Stage], recipe: Recipe) -> int:
     """Steps of the progress: records to go through, in all epochs of all stages; where some are replayed, about."""
-    models, prototypes = by_kind(stages)
+    models, of_slices = by_kind(stages)
     own = sum(inventory.records_in(stage.shard, stage.prefix[-1:]) for stage in models)
     before = sum(inventory.records_in(stage.shard, stage.prefix[:-1]) for stage in models)
-    once = sum(inventory.records_in(stage.shard, stage.prefix) for stage in prototypes)
+    once = sum(inventory.records_in(stage.shard, stage.prefix) for stage in of_slices)
     return recipe.training.epochs * (own + recipe.method.replayed(before)) + once

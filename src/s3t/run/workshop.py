@@ -6,11 +6,13 @@ Imports torch; `Run` makes a workshop when it first needs one.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import logging
+import math
 import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,10 +21,11 @@ import pyarrow as pa
 import torch
 
 from s3t.core import KeyInputs, Place, Stage, by_kind, model_stages, stage_key, stage_seed
-from s3t.events import Progress, silent
+from s3t.events import Progress, WorkStep, silent
 from s3t.ledger import Snapshot
 from s3t.models.adapters import Link, StageTensors, deserialize, serialize
 from s3t.models.assembly import assemble
+from s3t.models.base import Pooling
 from s3t.models.blocks import Model
 from s3t.models.encoders import Encoder
 from s3t.models.language import LanguageEncoder
@@ -38,13 +41,15 @@ from s3t.prediction.generation import (
     positions_of,
     write_after,
 )
-from s3t.prediction.prototypes import prototype_logits, slice_prototypes
+from s3t.prediction.prototypes import Nearest, prototypes
+from s3t.prediction.ridge import LinearHead, Projection, solved, statistics
 from s3t.recipe import Recipe
 from s3t.records.public import Public
 from s3t.run.material import Material
 from s3t.store.artifacts import Artifact, Artifacts, Manifest, Parent, read_chain
 from s3t.store.slices import Slices
 from s3t.tasks.aggregate import Scores
+from s3t.training.features import FeatureMap, slice_features
 from s3t.training.numerics import environment, exact_numerics, resolve_device, slow_precision
 from s3t.training.stage import train_stage
 from s3t.waiting import warn_if_threads_spin
@@ -95,6 +100,8 @@ class Workshop:
         )
         self.ensemble = ensemble_of(self.model, self._windows, recipe, merged=True)
         self._scoring = ensemble_of(self.model, self._windows, recipe, merged=False)
+        self._features = feature_map(self.model, recipe)
+        self._heads: dict[tuple[str, ...], Nearest | LinearHead] = {}  # those that answered last, by their slices' keys
 
     @property
     def device(self) -> torch.device:
@@ -117,7 +124,9 @@ class Workshop:
         """Drop what is in memory of slices that have lost a record, or are losing one, and of stages that are not alive
         any more, by whosever hand.
         """
-        self.resident.keep(frozenset(snapshot.stages.values()))
+        alive = frozenset(snapshot.stages.values())
+        self.resident.keep(alive)
+        self._heads = {keys: head for keys, head in self._heads.items() if alive.issuperset(keys)}
         self.material.forget_stale(snapshot)
 
     def train(
@@ -134,8 +143,8 @@ class Workshop:
         parents = self._parents(stage, snapshot)
         above = parents[-1].manifest if parents else None
         key = stage_key(self._inputs, stage, slice_digests=digests, parent=None if above is None else above.key)
-        if stage.kind == "prototypes":
-            return self._stored(stage, key, digests, self._prototypes(stage, digests, progress), steps=0, above=None)
+        if stage.kind != "model":
+            return self._stored(stage, key, digests, self._of_slice(stage, digests, progress), steps=0, above=None)
         block = self._recipe.trained_block(stage.depth)
         models = {
             self._recipe.trained_block(len(artifact.manifest.prefix)): deserialize(artifact.content)
@@ -171,16 +180,16 @@ class Workshop:
         """Number of answers to each input; None: one each."""
         return self._windows.counts(rows)
 
-    def _prototypes(self, stage: Stage, digests: Sequence[str], progress: Progress) -> StageTensors:
-        with self._turn:
-            return slice_prototypes(
-                self.model,
-                self.material.slice(Place(stage.shard, stage.prefix[0]), digests[0]),
-                self.encoder,
-                labels=len(self._labels),
-                training=self._recipe.training,
-                progress=progress,
+    def _of_slice(self, stage: Stage, digests: Sequence[str], progress: Progress) -> StageTensors:
+        training = self._recipe.training
+        with self._turn, exact_numerics(self.device, training):
+            contents = self.material.slice(Place(stage.shard, stage.prefix[0]), digests[0])
+            features, targets = slice_features(
+                self.model, contents, self.encoder, self._features, batch_size=training.batch_size, progress=progress
             )
+            if stage.kind == "prototypes":
+                return prototypes(features, targets, labels=len(self._labels))
+            return statistics(features, targets, outputs=self.model.base.answers, projection=self._projection)
 
     def _stored(
         self,
@@ -233,18 +242,46 @@ class Workshop:
         progress: Progress = silent,
     ) -> Scores:
         """The logits of live prefixes, M x N x C."""
-        models, classifiers = by_kind(stages)
+        models, heads = by_kind(stages)
         scores: dict[Stage, Scores] = {}
         if models:
             chains = [self.chain(stage, snapshot) for stage in models]
             scores |= zip(models, self.ensemble.logits(chains, inputs, progress=progress), strict=True)
-        if classifiers:
-            sums = [[self._sums(link, snapshot) for link in stage.chain] for stage in classifiers]
-            answers = prototype_logits(
-                self.model, self._windows, sums, inputs, training=self._recipe.training, progress=progress
-            )
-            scores |= zip(classifiers, answers, strict=True)
+        if heads:
+            scores |= zip(heads, self._answers_of_heads(heads, snapshot, inputs, progress), strict=True)
         return np.stack([scores[stage] for stage in stages])
+
+    def _answers_of_heads(
+        self, stages: Sequence[Stage], snapshot: Snapshot, inputs: pa.Table, progress: Progress
+    ) -> Scores:
+        logits: Scores = np.full((len(stages), self._windows.answers(inputs), self.model.base.answers), np.nan)
+        with exact_numerics(self.device, self._recipe.training), self.model.mounted({}), torch.inference_mode():
+            self._heads = heads = dict(self._head(stage, snapshot) for stage in stages)
+            for rows, batch in itertools.chain.from_iterable(self._windows.of(inputs, self.device)):
+                features = self._features.of(self.model.passes, batch).cpu()
+                for number, head in enumerate(heads.values()):
+                    logits[number, rows] = head.logits(features).numpy()
+                progress(WorkStep(count=len(rows) * len(stages)))
+        return logits
+
+    def _head(self, stage: Stage, snapshot: Snapshot) -> tuple[tuple[str, ...], Nearest | LinearHead]:
+        """The head of what is made of some slices, by their keys; from memory if it answered last."""
+        keys = tuple(snapshot.stages[link] for link in stage.chain)
+        if (known := self._heads.get(keys)) is not None:
+            return keys, known
+        # Not kept in memory themselves: a head takes less, and is made anew only where they have changed.
+        left = (deserialize(self._artifacts(link, snapshot)[-1].content) for link in stage.chain)
+        if stage.kind == "prototypes":
+            return keys, Nearest.of(list(left))
+        target, outputs = self._recipe.task.target, self.model.base.answers
+        slices = zip(stage.prefix, left, strict=True)
+        return keys, solved(slices, target=target, outputs=outputs, projection=self._projection)
+
+    @cached_property
+    def _projection(self) -> Projection:
+        width, length = self.model.base.width, math.sqrt(self._features.parts)
+        seed, size = self._recipe.training.seed, self._recipe.ridge.projection
+        return Projection.draw(seed, width=width, size=size, length=length)
 
     @property
     def language(self) -> LanguageEncoder:
@@ -286,10 +323,6 @@ class Workshop:
             way="batched" if (way := self._recipe.prediction.writing) == "auto" else way,  # of a run made before
         )
 
-    def _sums(self, stage: Stage, snapshot: Snapshot) -> StageTensors:
-        """A slice's prototypes. Not kept in memory: they are small, and read again for every answer."""
-        return deserialize(self._artifacts(stage, snapshot)[-1].content)
-
     def _of_model(self, stage: Stage, chain: list[Artifact]) -> list[Artifact]:
         """The artifacts of a chain that make up the model of a stage."""
         links = model_stages(self._recipe.method, stage)
@@ -300,3 +333,16 @@ class Workshop:
 
     def _artifacts(self, stage: Stage, snapshot: Snapshot) -> list[Artifact]:
         return read_chain(self._store, stage, keys=snapshot.stages, slice_digests=snapshot.digests(stage))
+
+
+def feature_map(model: Model, recipe: Recipe) -> FeatureMap:
+    """The features of what the method makes of single slices: token means, and of a ridge head what the base model's
+    own head reads, too, where that is something else.
+    """
+    top, task = model.passes.top, recipe.task
+    if recipe.method.trains:
+        return FeatureMap((top,))
+    layers = min(recipe.ridge.layers, top)
+    own = "mean" if task.inputs.in_words else cast(Pooling, recipe.text.pooling) if task.pools else "first"
+    borders = tuple(round(top * number / layers) for number in range(layers, 0, -1))
+    return FeatureMap(borders, ("mean",) if own == "mean" else ("mean", own))

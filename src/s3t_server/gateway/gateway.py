@@ -103,8 +103,8 @@ def _refuse_unfit(parts: Parts, encoder: Encoder) -> None:
                 "the base model tells the two texts of a pair apart by token types, which engines do not take with "
                 "token ids. Serve it without --engine"
             )
-    if recipe.method.has_prototypes:
-        problems.append("the prototypes of slices answer beside the model, and no engine has them")
+    if recipe.method.of_slices:
+        problems.append(f"the {recipe.method.of_slices} of slices answer, and no engine has them")
     if recipe.prediction.ensemble == "sequences":
         problems.append("prediction.ensemble: sequences has several chains a shard answer, and one of each is exported")
     if problems:

@@ -1,0 +1,253 @@
+"""One linear head for all slices, solved in closed form: ridge regression on features of the frozen base model.
+
+A slice leaves its features, or, where these are many, what the solution needs of them: their Gram matrix and
+their products with the targets; and a sample of them. The head is solved from what is alive, slice after slice in their
+order, whenever that has changed. So it is the one that was solved had the deleted records never been there. Nothing is
+subtracted, and nothing is chosen before: which features the head reads, how strong the penalty is, and how sharp the
+probabilities are, follows from the records that are left, each answered by a head without its own part of the slices.
+
+Features are the base's, and beside them what a drawn projection and a ReLU make of the last layer's (RanPAC; McDonnell
+et al. 2023, arXiv 2307.02251). On some data the head is better without these.
+
+Shapes: U answers; D features; K features of the head; C outputs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import product
+from typing import Any, NamedTuple, Self
+
+import torch
+from scipy.optimize import minimize
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from s3t.models.adapters import StageTensors
+from s3t.tasks import Target
+
+FEATURES, TARGETS, GRAM, PRODUCTS = "features", "targets", "gram", "products"
+FEATURE_BYTES = 16
+"""Of a number, four times what it takes: from features a head is solved in more time than from sums."""
+SAMPLE = 256
+"""Features of a slice that are answered by heads without it; of a slice that leaves sums, these are kept."""
+PARTS = 3
+"""Parts of the slices that are left out in turn."""
+PENALTIES = tuple(10.0**power for power in range(-4, 3))
+"""Penalties that are tried, as shares of the features' mean variance."""
+
+
+@dataclass(frozen=True)
+class Projection:
+    """Features as heads read them, in float64."""
+
+    drawn: Tensor | None
+    """Of the first features to K - D more, which are in the mean as long as all; None: there are no more."""
+
+    @classmethod
+    def draw(cls, seed: int, *, width: int, size: int, length: float) -> Self:
+        """A projection of the first `width` features, of length 1, to `size` features of about that length."""
+        if not size:
+            return cls(None)
+        drawn = torch.randn(width, size, generator=torch.Generator().manual_seed(seed)).double()
+        return cls(drawn * (length * math.sqrt(2 / size)))  # of a normal number the ReLU has half the square
+
+    def of(self, features_UD: Tensor) -> Tensor:
+        """U x K."""
+        features = features_UD.double()
+        if self.drawn is None:
+            return features
+        return torch.cat([features, torch.relu(features[:, : len(self.drawn)] @ self.drawn)], dim=1)
+
+    def size(self, width: int) -> int:
+        """K, of D features."""
+        return width + (0 if self.drawn is None else self.drawn.shape[1])
+
+
+class Sums(NamedTuple):
+    """Sums over records, each with a feature 1 behind the others."""
+
+    gram: Tensor
+    """(K + 1) x (K + 1)."""
+    products: Tensor
+    """With the targets, (K + 1) x C."""
+
+    def solutions(self, width: int, penalties: Sequence[float]) -> Iterator[tuple[Tensor, Tensor]]:
+        """For each penalty the weights of the first features, width x C, and the biases, C. These are not penalised, so
+        features count from their mean.
+        """
+        count = self.gram[-1, -1].clamp(min=1.0)
+        mean_K, mean_C = self.gram[-1, :width] / count, self.products[-1] / count
+        gram = self.gram[:width, :width] - count * torch.outer(mean_K, mean_K)
+        products = self.products[:width] - count * torch.outer(mean_K, mean_C)
+        for penalty in penalties:
+            weights = _solution(gram, products, penalty, width)
+            yield weights, mean_C - mean_K @ weights
+
+
+class Rows(NamedTuple):
+    """Records, fewer than features: the solution is then found by their products with each other."""
+
+    features: Tensor
+    """U x K."""
+    targets: Tensor
+    """U x C."""
+
+    def sums(self) -> Sums:
+        with_one = torch.cat([self.features, self.features.new_ones(len(self.features), 1)], dim=1)
+        return Sums(with_one.t() @ with_one, with_one.t() @ self.targets)
+
+    def solutions(self, width: int, penalties: Sequence[float]) -> Iterator[tuple[Tensor, Tensor]]:
+        """As of `Sums`."""
+        count = max(1, len(self.features))
+        mean_K, mean_C = self.features[:, :width].sum(dim=0) / count, self.targets.sum(dim=0) / count
+        centred = self.features[:, :width] - mean_K
+        kernel = centred @ centred.t()
+        for penalty in penalties:
+            weights = centred.t() @ _solution(kernel, self.targets - mean_C, penalty, width)
+            yield weights, mean_C - mean_K @ weights
+
+
+def _solution(matrix: Tensor, right: Tensor, penalty: float, width: int) -> Tensor:
+    ridge = matrix.clone()
+    ridge.diagonal().add_(penalty * (matrix.trace() / width).clamp(min=1e-12))
+    return torch.cholesky_solve(right, torch.linalg.cholesky(ridge))
+
+
+def added(first: Sums | Rows, second: Sums | Rows) -> Sums | Rows:
+    """Records of both."""
+    if isinstance(first, Rows) and isinstance(second, Rows):
+        rows = Rows(torch.cat([first.features, second.features]), torch.cat([first.targets, second.targets]))
+        return rows if len(rows.features) < rows.features.shape[1] else rows.sums()
+    (gram, products), (more, with_targets) = (
+        each.sums() if isinstance(each, Rows) else each for each in (first, second)
+    )
+    return Sums(gram + more, products + with_targets)
+
+
+def statistics(features_UD: Tensor, targets_U: Tensor, *, outputs: int, projection: Projection) -> StageTensors:
+    """What a slice leaves: its features, D a row, or its sums and a sample."""
+    sums = projection.size(features_UD.shape[1]) + 1
+    if features_UD.numel() * FEATURE_BYTES <= (sums + outputs) * sums * 8:
+        return StageTensors(block={FEATURES: features_UD, TARGETS: targets_U}, head={})
+    whole, rows = Rows(projection.of(features_UD), numbers(targets_U, outputs)).sums(), _sample(len(features_UD))
+    block = {FEATURES: features_UD[rows], TARGETS: targets_U[rows], GRAM: whole.gram, PRODUCTS: whole.products}
+    return StageTensors(block=block, head={})
+
+
+def _sample(count: int) -> Tensor:
+    """Rows of a sample, from all over a slice: features lie by the length of their records."""
+    return torch.linspace(0, count - 1, min(SAMPLE, count)).round().long()
+
+
+def numbers(targets_U: Tensor, outputs: int) -> Tensor:
+    """Targets for which outputs are solved, U x C in float64: 1 for the right label, or what they are."""
+    if not targets_U.dtype.is_floating_point:
+        return one_hot(targets_U, outputs).double()
+    return targets_U.double().reshape(len(targets_U), outputs)
+
+
+class Scale(NamedTuple):
+    """How outputs become logits: they are probabilities, but for their sharpness."""
+
+    middle: float = 0.0
+    temperature: float = 1.0
+
+    def logits(self, outputs: Tensor) -> Tensor:
+        return (outputs - self.middle) / self.temperature
+
+
+@dataclass(frozen=True)
+class LinearHead:
+    projection: Projection
+    weights: Tensor
+    """K x C."""
+    bias: Tensor
+    scale: Scale
+
+    def logits(self, features_UD: Tensor) -> Tensor:
+        """U x C."""
+        return self.scale.logits(self.projection.of(features_UD) @ self.weights + self.bias)
+
+
+class _Part(NamedTuple):
+    """Slices that are left out together: their records, and a sample."""
+
+    records: Sums | Rows
+    features: Tensor
+    targets: Tensor
+
+
+def solved(
+    slices: Iterable[tuple[int, StageTensors]], *, target: Target, outputs: int, projection: Projection
+) -> LinearHead:
+    """The head of some slices, by their numbers. Of what they left, a few sums are in memory at a time."""
+    parts: dict[int, _Part] = {}
+    width = 0
+    for index, left in slices:
+        width = left.block[FEATURES].shape[1]
+        features, targets = projection.of(left.block[FEATURES]), left.block[TARGETS]
+        rows: Sums | Rows = Rows(features, numbers(targets, outputs))
+        records = Sums(left.block[GRAM], left.block[PRODUCTS]) if GRAM in left.block else rows
+        taken = _sample(len(features))
+        part = _Part(records, features[taken], targets[taken])
+        if (known := parts.get(index % PARTS)) is not None:
+            samples = (torch.cat(pair) for pair in zip(known[1:], part[1:], strict=True))
+            part = _Part(added(known.records, records), *samples)
+        parts[index % PARTS] = part
+    ordered = [parts[number] for number in sorted(parts)]
+    chosen, penalty, scale = _chosen(ordered, target, sorted({width, projection.size(width)}))
+    whole = reduce(added, [part.records for part in ordered])
+    ((weights, bias),) = whole.solutions(chosen, [penalty])
+    return LinearHead(projection if chosen > width else Projection(None), weights, bias, scale)
+
+
+def _chosen(parts: Sequence[_Part], target: Target, widths: Sequence[int]) -> tuple[int, float, Scale]:
+    """Number of features, penalty and scale that answer the samples best, each without its own part."""
+    targets = torch.cat([part.targets for part in parts])
+    if len(parts) == 1 or not len(targets):
+        return widths[0], 1.0, Scale(0.5, 0.1) if target.has_labels else Scale()
+    outputs: dict[tuple[int, float], list[Tensor]] = {each: [] for each in product(widths, PENALTIES)}
+    for number, part in enumerate(parts):
+        others = reduce(added, [other.records for place, other in enumerate(parts) if place != number])
+        for width in widths:
+            for penalty, (weights, bias) in zip(PENALTIES, others.solutions(width, PENALTIES), strict=True):
+                outputs[width, penalty].append(part.features[:, :width] @ weights + bias)
+    answered = {each: torch.cat(found) for each, found in outputs.items()}
+
+    def loss(found: Tensor) -> float:
+        if not targets.dtype.is_floating_point:
+            return -_macro_f1(found.argmax(dim=1), targets)
+        return float(target.loss(_scaled(found, targets, target).logits(found), targets))
+
+    losses = {each: loss(found) for each, found in answered.items()}
+    best = min(losses, key=losses.__getitem__)
+    return *best, _scaled(answered[best], targets, target)
+
+
+def _scaled(outputs_UC: Tensor, targets_U: Tensor, target: Target) -> Scale:
+    """The scale with the least loss. The middle is sought, too, unless outputs compete: then it does not count."""
+
+    def scale(found: Any) -> Scale:
+        return Scale(float(found[1]) if len(found) > 1 else 0.5, math.exp(found[0]))
+
+    def loss(found: Any) -> float:
+        return float(target.loss(scale(found).logits(outputs_UC), targets_U))
+
+    if not target.has_labels:
+        return Scale()
+    start = [math.log(0.1), *([0.5] if targets_U.dtype.is_floating_point else [])]
+    return scale(minimize(loss, start, method="Nelder-Mead", options={"xatol": 1e-2, "maxiter": 100}).x)
+
+
+def _macro_f1(given_U: Tensor, right_U: Tensor) -> float:
+    """The mean over the labels that either side has: the most frequent one shall not decide alone."""
+    labels = int(max(given_U.max(), right_U.max())) + 1
+    hit, said, there = (
+        torch.bincount(each, minlength=labels).double() for each in (right_U[given_U == right_U], given_U, right_U)
+    )
+    known = said + there > 0
+    return float((2 * hit / (said + there).clamp(min=1))[known].mean())

@@ -1,0 +1,77 @@
+"""Features of records under the bare base model, of which prototypes and ridge heads are made. No trained tensor is in
+them.
+
+Shapes: N inputs; T tokens; U answers, one an input or one a word; D features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from s3t.events import Progress, WorkStep, silent
+from s3t.models.base import Pooling, pooled
+from s3t.models.blocks import Model
+from s3t.models.encoders import Encoder
+from s3t.models.passes import Batch, Passes
+from s3t.tasks.task import ANSWERED
+from s3t.training.examples import EncodedSlice, cut
+
+
+@dataclass(frozen=True)
+class FeatureMap:
+    """States of some layers, each scaled to length 1, joined. It needs no pooler and no head."""
+
+    borders: tuple[int, ...]
+    """The layers' outputs, as borders of passes."""
+    poolings: tuple[Pooling, ...] = ("mean",)
+    """Tokens of an input that has one answer; where words are answered, their own states are taken."""
+
+    @property
+    def parts(self) -> int:
+        """Vectors of length 1 that are joined; the model's width is the length of each."""
+        return len(self.borders) * len(self.poolings)
+
+    def of(self, passes: Passes, batch: Batch) -> Tensor:
+        """U x D, float32."""
+        with torch.no_grad():
+            states = passes.states(batch, self.borders)
+        if ANSWERED in batch:
+            found = [states[border][batch[ANSWERED]] for border in self.borders]
+        else:
+            mask = batch.get("attention_mask")
+            found = [pooled(states[border], mask, pooling) for pooling in self.poolings for border in self.borders]
+        return torch.cat([normalize(part.float(), dim=1) for part in found], dim=1)
+
+
+def slice_features(
+    model: Model,
+    contents: EncodedSlice,
+    encoder: Encoder,
+    features: FeatureMap,
+    *,
+    batch_size: int,
+    progress: Progress = silent,
+) -> tuple[Tensor, Tensor]:
+    """A slice's features, U x D in float32, and its targets, a row each; the shortest record first. On the CPU.
+
+    Within `exact_numerics`.
+    """
+    lengths = contents.lengths or [0] * len(contents.records)
+    order = sorted(range(len(contents.records)), key=lengths.__getitem__)
+    found = [torch.zeros(0, features.parts * model.base.width)]
+    device = model.base.device
+    with model.mounted({}):
+        for numbers in cut(order, batch_size):
+            batch = {name: tensor.to(device) for name, tensor in encoder.collate(contents.of(numbers)).items()}
+            found.append(features.of(model.passes, batch).cpu())
+            progress(WorkStep(count=len(numbers)))
+    return torch.cat(found), _rows(contents.targets, order)
+
+
+def _rows(targets: Sequence[Tensor] | Tensor, order: Sequence[int]) -> Tensor:
+    return torch.cat([targets[number] for number in order]) if order else torch.zeros(0)

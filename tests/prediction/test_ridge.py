@@ -1,0 +1,224 @@
+"""The closed-form head: the ridge solution, whatever slices leave; its choices follow from left-out slices."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize_scalar
+from sklearn.linear_model import Ridge
+from sklearn.metrics import f1_score
+
+from s3t.prediction.ridge import (
+    FEATURES,
+    GRAM,
+    PARTS,
+    PENALTIES,
+    PRODUCTS,
+    SAMPLE,
+    TARGETS,
+    Projection,
+    Rows,
+    Scale,
+    Sums,
+    added,
+    numbers,
+    solved,
+    statistics,
+)
+from s3t.tasks import task_named
+
+BARE = Projection(None)
+CLASSES = task_named("text-classification").target
+NUMBER = task_named("text-regression").target
+SEVERAL = task_named("text-multi-label-classification").target
+
+
+def records(count, *, width=5, classes=3, seed=0):
+    """Features whose first numbers tell the class, not always."""
+    generator = torch.Generator().manual_seed(seed)
+    targets = torch.randint(classes, (count,), generator=generator)
+    features = torch.randn(count, width, generator=generator) + 1.5 * torch.eye(classes, width)[targets]
+    return features, targets
+
+
+def slices(count, each, **options):
+    return [records(each, seed=number, **options) for number in range(count)]
+
+
+def head_of(made, *, target=CLASSES, outputs=3, projection=BARE):
+    left = ((index, statistics(*part, outputs=outputs, projection=projection)) for index, part in enumerate(made))
+    return solved(left, target=target, outputs=outputs, projection=projection)
+
+
+def by_sklearn(features, targets, penalty):
+    """The solution of scikit-learn, with a penalty in shares of the features' mean variance."""
+    x, y = features.double().numpy(), numbers(targets, 3).numpy()
+    scale = np.square(x - x.mean(axis=0)).sum(axis=0).mean()
+    found = Ridge(alpha=penalty * scale).fit(x, y)
+    return found.coef_.T, found.intercept_
+
+
+def chosen_by_hand(made):
+    """The penalty with the best macro F1, each part answered by the others' solution, and then the temperature."""
+    answered = {}
+    for penalty in PENALTIES:
+        outputs, right = [], []
+        for part in range(min(PARTS, len(made))):
+            others = [each for index, each in enumerate(made) if index % PARTS != part]
+            weights, bias = by_sklearn(torch.cat([x for x, _ in others]), torch.cat([y for _, y in others]), penalty)
+            for x, y in [each for index, each in enumerate(made) if index % PARTS == part]:
+                outputs.append(x.double().numpy() @ weights + bias)
+                right.append(y.numpy())
+        answered[penalty] = np.concatenate(outputs), np.concatenate(right)
+
+    def f1(penalty):
+        outputs, right = answered[penalty]
+        return f1_score(right, outputs.argmax(axis=1), average="macro")
+
+    def loss(logarithm, outputs, right):
+        logits = outputs / math.exp(logarithm)
+        return float(np.mean(np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(len(logits)), right]))
+
+    best = max(PENALTIES, key=f1)
+    return best, math.exp(minimize_scalar(loss, bounds=(-6, 2), args=answered[best], method="bounded").x)
+
+
+@pytest.mark.parametrize(("count", "each"), [(2, 40), (3, 3), (12, 40)])
+def test_the_head_is_the_solution_for_all_slices_with_what_left_out_ones_chose(count, each):
+    made = slices(count, each, width=12 if each == 3 else 5)  # also fewer records than features
+    head = head_of(made)
+    penalty, temperature = chosen_by_hand(made)
+    weights, bias = by_sklearn(torch.cat([x for x, _ in made]), torch.cat([y for _, y in made]), penalty)
+    assert head.scale.middle == 0.5
+    assert math.isclose(head.scale.temperature, temperature, rel_tol=0.02)
+    assert np.allclose(head.weights.numpy(), weights)
+    assert np.allclose(head.bias.numpy(), bias)
+    probe, _ = records(7, seed=99, width=len(weights))
+    outputs = probe.double().numpy() @ weights + bias
+    assert np.allclose(head.logits(probe).numpy(), (outputs - 0.5) / head.scale.temperature)
+
+
+def test_a_slice_leaves_its_features_or_its_sums_whichever_is_smaller_and_the_head_is_the_same(monkeypatch):
+    made = slices(4, 400)
+    left = statistics(*made[0], outputs=3, projection=BARE)
+    assert {name: tuple(value.shape) for name, value in left.block.items()} == {
+        FEATURES: (SAMPLE, 5),
+        TARGETS: (SAMPLE,),
+        GRAM: (6, 6),
+        PRODUCTS: (6, 3),
+    }
+    from_sums = head_of(made)
+    few = statistics(*records(4), outputs=3, projection=BARE)
+    assert set(few.block) == {FEATURES, TARGETS}
+    assert len(few.block[FEATURES]) == 4
+
+    def whole(features, targets, *, outputs, projection):
+        return type(few)(block={FEATURES: features, TARGETS: targets}, head={})
+
+    monkeypatch.setitem(globals(), "statistics", whole)
+    from_features = head_of(made)
+    assert from_features.scale == from_sums.scale
+    assert torch.allclose(from_features.weights, from_sums.weights)
+
+
+def test_a_sample_comes_from_all_over_a_slice_not_from_its_shortest_records():
+    features = torch.arange(2000.0)[:, None].expand(2000, 5)
+    left = statistics(features, torch.zeros(2000, dtype=torch.int64), outputs=3, projection=BARE)
+    taken = left.block[FEATURES][:, 0]
+    assert taken[0] == 0
+    assert taken[-1] == 1999
+    assert float(taken.diff().max()) <= math.ceil(2000 / SAMPLE)
+
+
+def test_numbers_are_solved_for_as_they_are():
+    generator = torch.Generator().manual_seed(0)
+    slope = torch.randn(5, generator=generator)
+    made = []
+    for _ in range(4):
+        features = torch.randn(50, 5, generator=generator)
+        made.append((features, features @ slope + 7.0))
+    head = head_of(made, target=NUMBER, outputs=1)
+    assert head.scale == Scale()
+    probe = torch.randn(9, 5, generator=generator)
+    assert torch.allclose(head.logits(probe)[:, 0], (probe @ slope + 7.0).double(), atol=1e-3)
+
+
+def test_several_labels_and_thresholds_have_targets_of_their_own_and_a_middle_that_is_sought():
+    indicators = torch.tensor([[1.0, 0.0, 1.0], [0.0, 0.0, 0.0]])
+    assert torch.equal(numbers(indicators, 3), indicators.double())
+    assert torch.equal(numbers(torch.tensor([2, 0]), 3), torch.eye(3, dtype=torch.float64)[[2, 0]])
+    made = [(x, torch.nn.functional.one_hot(y, 6).float()) for x, y in slices(4, 90, width=8, classes=6)]
+    head = head_of(made, target=SEVERAL, outputs=6)
+    assert head.scale.middle != 0.5
+    features, targets = records(500, width=8, classes=6, seed=77)
+    wanted = torch.nn.functional.one_hot(targets, 6).float()
+    told = torch.sigmoid(head.logits(features))
+    assert abs(float(told.mean() - wanted.mean())) < 0.03  # calibrated in the mean
+
+
+def test_a_single_slice_an_empty_one_and_a_lone_record_have_a_head():
+    for made in (
+        [records(30)],
+        [records(1)],
+        [records(0)],
+        [records(0), records(30)],
+        [records(1), records(1, seed=1)],
+    ):
+        head = head_of(made)
+        assert bool(head.weights.isfinite().all())
+        assert bool(head.logits(records(3)[0]).isfinite().all())
+
+
+def test_a_projection_is_drawn_from_its_seed_and_lets_a_head_tell_what_no_line_does():
+    one, same, other = (Projection.draw(seed, width=2, size=64, length=1.0) for seed in (1, 1, 2))
+    assert torch.equal(one.drawn, same.drawn)
+    assert not torch.equal(one.drawn, other.drawn)
+    assert Projection.draw(1, width=2, size=0, length=1.0).drawn is None
+    generator = torch.Generator().manual_seed(0)
+    made = []
+    for _ in range(4):
+        features = torch.randn(200, 2, generator=generator)
+        made.append((features, (features.prod(dim=1) > 0).long()))
+    probe, right = made.pop()
+
+    def accuracy(projection):
+        head = head_of(made, outputs=2, projection=projection)
+        return float((head.logits(probe).argmax(dim=1) == right).double().mean())
+
+    assert accuracy(one) > 0.9 > 0.7 > accuracy(BARE)
+
+
+def test_a_head_leaves_the_projection_out_where_that_answers_better():
+    generator = torch.Generator().manual_seed(0)
+    slope = torch.randn(5, generator=generator)
+    made = []
+    for _ in range(6):
+        features = torch.randn(12, 5, generator=generator)
+        made.append((features, features @ slope))
+    head = head_of(made, target=NUMBER, outputs=1, projection=Projection.draw(0, width=5, size=32, length=1.0))
+    assert head.projection.drawn is None
+    assert len(head.weights) == 5
+
+
+def test_projected_features_are_in_the_mean_as_long_as_the_others():
+    features = torch.nn.functional.normalize(torch.randn(400, 16, generator=torch.Generator().manual_seed(0)), dim=1)
+    projected = Projection.draw(3, width=8, size=4096, length=2.0).of(features)
+    assert torch.equal(projected[:, :16], features.double())
+    lengths = projected[:, 16:].norm(dim=1) / features[:, :8].double().norm(dim=1)
+    assert abs(float(lengths.mean()) - 2.0) < 0.05
+
+
+def test_records_of_parts_are_those_of_all_in_either_form():
+    (x, y), (more, others) = records(20), records(30, seed=1)
+    whole = Rows(torch.cat([x, more]).double(), numbers(torch.cat([y, others]), 3)).sums()
+    first, second = Rows(x.double(), numbers(y, 3)), Rows(more.double(), numbers(others, 3))
+    for one, other in ((first, second), (first.sums(), second), (first, second.sums())):
+        together = added(one, other)
+        assert isinstance(together, Sums)
+        assert torch.allclose(whole.gram, together.gram)
+        assert torch.allclose(whole.products, together.products)
+    few = added(Rows(x[:2].double(), numbers(y[:2], 3)), Rows(x[2:4].double(), numbers(y[2:4], 3)))
+    assert isinstance(few, Rows)
+    pairs = zip(few.solutions(5, PENALTIES), few.sums().solutions(5, PENALTIES), strict=True)
+    assert all(torch.allclose(ours, same) for pair in pairs for ours, same in zip(*pair, strict=True))
