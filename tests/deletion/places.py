@@ -50,7 +50,8 @@ PLACES = (
     _in_run(
         "artifacts",
         "artifacts/shard-*/*.safetensors",
-        holds="blocks and heads trained on it; class means of its slice",
+        holds="blocks and heads trained on it; class means of its slice; with ridge its features and label, and sums "
+        "with them",
         erased="every artifact above the slice is removed, at once",
     ),
     _in_run(
