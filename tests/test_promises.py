@@ -55,6 +55,7 @@ ROOMS = [
     "audit",
     "run",
     "tuning",
+    "comparison",
     "harness",
     "progress",
     "drawing",

@@ -1,4 +1,4 @@
-"""Pictures of orders, simulated systems and confusions, by matplotlib, which is loaded when something is drawn."""
+"""Pictures of orders, systems and confusions, by matplotlib, which is loaded when something is drawn."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib.util
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,9 @@ from s3t.errors import InputError
 from s3t.extras import how_to_install
 from s3t.files import writing_problems
 from s3t.store.disk import storage_errors, write_durably
+
+if TYPE_CHECKING:
+    from s3t.comparison import Comparison
 
 Floats = NDArray[np.float64]
 
@@ -181,3 +184,28 @@ def draw_orders(orders: Sequence[Order], path: Path, *, title: str, prior: Seque
         bar = figure.colorbar(image, ax=axes, pad=0.01, aspect=30, shrink=0.7)
         bar.set_label("slice" if prior is None else "probability that a deletion hits the slice")
         bar.outline.set_visible(False)
+
+
+def draw_comparison(comparison: Comparison, path: Path) -> None:
+    """Draw the score of each system after its last deletions and repair against its hours a year."""
+    from matplotlib.ticker import StrMethodFormatter
+
+    systems = [system for system in comparison.systems if system.points[-1].after is not None]
+    with drawn(path, height=4.2) as figure:
+        axes = figure.add_subplot()
+        for system in systems:
+            colour = ORANGE if system.name == comparison.best else BLUE
+            axes.plot(system.hours_a_year, system.score, "o", color=colour, markersize=7)
+            place = {"xytext": (0, 8), "textcoords": "offset points", "ha": "center"}
+            axes.annotate(system.name, (system.hours_a_year, system.score), color=INK, **place)
+        if comparison.guess is not None:
+            axes.axhline(comparison.guess, color=GREY, linestyle=":", label="a guess")
+            axes.legend(loc="lower right", frameon=False)
+        axes.set_xscale("log")
+        for ticks in (axes.xaxis.set_major_formatter, axes.xaxis.set_minor_formatter):
+            ticks(StrMethodFormatter("{x:.1g}"))
+        axes.margins(x=0.15, y=0.15)
+        axes.set_xlabel("hours a year, to train on all records and to repair after each deletion")
+        axes.set_ylabel("score after deletions and repair")
+        axes.set_title(f"{comparison.trained_on} of {comparison.records} records", fontsize=10, color=INK)
+        axes.spines[["top", "right"]].set_visible(False)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from s3t.deletion.unfinished import remove_run
 from s3t.errors import DataError, InputError, RecipeError, TrainingError
 from s3t.events import Progress, WorkStep, silent, telling
 from s3t.extras import how_to_install
@@ -195,7 +195,7 @@ def tune(
     def scored(trial: Any) -> float:
         values = {choice.field: choice.drawn(trial) for choice in space}
         place, started = folder / f"trial-{trial.number}", time.monotonic()
-        shutil.rmtree(place, ignore_errors=True)
+        remove_run(place)
         try:
             recipe = with_values(fields, values | {"partition.salt": SALT})
             with Run.create(place, recipe=recipe, data=data, public_data=True) as run:
@@ -209,7 +209,7 @@ def tune(
             study.enqueue_trial(values)  # the next call begins with it
             raise
         finally:
-            shutil.rmtree(place, ignore_errors=True)
+            remove_run(place)
         trial.set_user_attr("seconds", time.monotonic() - started)
         return score
 

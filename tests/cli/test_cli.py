@@ -48,6 +48,7 @@ COMMANDS = {
     "simulate",
     "plan",
     "tune",
+    "compare",
     "deletions held",
     "deletions approve",
     "deletions refuse",

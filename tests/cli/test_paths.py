@@ -42,6 +42,7 @@ CALLS = {
     "deletions refuse": ("RUN", "0", "--reason", "no"),
     "clone": ("RUN", "NEW"),
     "export": ("RUN", "--output", "NEW"),
+    "compare": ("RECIPE", "--data", "DATA", "--evaluate", "DATA", "--plot", "plot.png"),
     "tune": (
         "RECIPE",
         "--space",

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 import s3t
 from s3t.cli.app import app_of, run
+from s3t.comparison import Comparison
 from s3t.planning.plan import Plan
 from s3t.planning.simulation import Simulation
 from s3t_server.program import COMMANDS
@@ -26,6 +27,7 @@ RESULTS = (
     s3t.Reconciliation,
     s3t.Status,
     s3t.Training,
+    Comparison,
     Plan,
     Simulation,
 )
@@ -37,6 +39,7 @@ KEYED_BY_DATA = {
     "depth_falls_below",
     "depth_falls_below_between",
     "expected_depth",
+    "left_out",
     "probabilities",
     "quantiles",
     "recipe",

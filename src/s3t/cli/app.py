@@ -28,7 +28,7 @@ _HELP = (
 
 _CHOOSE, _RUNS, _ANSWER, _DELETE = "s3t.cli.choose", "s3t.cli.runs", "s3t.cli.answer", "s3t.cli.delete"
 COMMANDS = {
-    **dict.fromkeys(("plan", "sequences", "simulate", "tune"), _CHOOSE),
+    **dict.fromkeys(("compare", "plan", "sequences", "simulate", "tune"), _CHOOSE),
     **dict.fromkeys(("init", "train"), _RUNS),
     **dict.fromkeys(("predict", "generate", "score", "evaluate", "harness"), _ANSWER),
     **dict.fromkeys(("delete", "locate", "log"), _DELETE),

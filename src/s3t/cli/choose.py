@@ -1,9 +1,9 @@
-"""Commands that choose what a run shall be, before it is trained: plan, sequences, simulate, tune."""
+"""Commands that choose what a run shall be, before it is trained: compare, plan, sequences, simulate, tune."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -13,11 +13,12 @@ from typer import Argument, Option
 
 from s3t.cli.display import print_table
 from s3t.cli.output import Output
-from s3t.errors import DataError, InputError, SettingError
+from s3t.errors import DataError, InputError, S3TError, SettingError
 from s3t.progress import ProgressBar
-from s3t.wording import counted, numbers
+from s3t.wording import counted, duration, numbers
 
 if TYPE_CHECKING:
+    from s3t.comparison import Comparison
     from s3t.core import AsNeeded, FixedOrders
     from s3t.orders import Setting
     from s3t.planning.plan import Plan, System
@@ -34,6 +35,8 @@ MOST_BYTES = 2 * 10**9
 SHOWN_ORDERS, SHOWN_SLICES = 20, 32
 SHOWN_TRIALS = 20
 """Trials in the table of `tune`."""
+COMPARED_WIDTH = 124
+"""Columns of the table of `compare`, at least."""
 MOST_TRIALS, MOST_STEPS = 100_000, 5_000_000_000
 """Simulated histories of `sequences`, and how many times the prefix of an order is looked at in them all."""
 
@@ -56,6 +59,94 @@ PlotOption = Annotated[
 StageSecondsOption = Annotated[
     str | None, Option(metavar="S1,S2,...", help="Measured seconds of a stage of each depth, 1 to L.")
 ]
+
+
+def compare(
+    recipe: Annotated[Path, Argument(metavar="RECIPE", help="Recipe; systems differ in method, shards and slices.")],
+    data: Annotated[Path, Option(metavar="FILE", help="Records, as for s3t init.")],
+    evaluate: Annotated[
+        Path | None, Option(metavar="FILE", help="Records to score on; without, a fifth of the sample is held out.")
+    ] = None,
+    records: Annotated[int, Option(metavar="N", help="Size of the sample, by a hash of the ids.")] = 2000,
+    minutes: Annotated[float, Option(metavar="M", help="Time limit; systems that do not fit are left out.")] = 30,
+    deletions_per_month: Annotated[float, Option(metavar="N", help="Deletions whose repairs count as costs.")] = 10,
+    seed: Annotated[int, Option(metavar="S", min=0, max=2**32 - 1, help="Seed of the order of deletions.")] = 0,
+    plot: PlotOption = None,
+) -> Output:
+    """Compare methods, shards and slices on a sample of your records: what each scores, and what it costs.
+
+    Each system is trained, loses 5 and 20 % of its records in a random order, and is repaired. The runs lie in a folder
+    beside the data, which is removed in the end.
+
+    Example:  s3t compare recipe.yaml --data records.csv --plot systems.png
+    """
+    from s3t.comparison import compare as compared
+    from s3t.drawing import check_picture, draw_comparison
+
+    if plot is not None:
+        check_picture(plot)
+    try:
+        found = compared(
+            recipe,
+            data=data,
+            evaluate=evaluate,
+            records=records,
+            minutes=minutes,
+            deletions_per_month=deletions_per_month,
+            seed=seed,
+            progress=ProgressBar(),
+        )
+    except KeyboardInterrupt:
+        raise S3TError("stopped; nothing is kept") from None
+    if plot is not None:
+        draw_comparison(found, plot)
+    return Output(found, lambda: _print_comparison(found, "held out" if evaluate is None else str(evaluate), plot))
+
+
+def _print_comparison(found: Comparison, scored_on: str, plot: Path | None) -> None:
+    from rich.filesize import decimal
+
+    def cell(score: float | None) -> str:
+        return "-" if score is None else f"{score:.3f}"
+
+    rows = []
+    for system in found.systems:
+        whole, *points = system.points
+        row = {"system": system.name, "score": cell(whole.after)}
+        row |= {f"{point.deleted} deleted": f"{cell(point.before)} / {cell(point.after)}" for point in points}
+        row |= {
+            "train": duration(system.train_seconds),
+            "repair": duration(points[-1].repair_seconds),
+            "hours/year": f"{system.hours_a_year:.2g}",
+            "delete": f"{system.delete_milliseconds:.0f} ms",
+            "answer": f"{system.answer_milliseconds:.2g} ms",
+            "stored": decimal(system.stored_bytes),
+        }
+        rows.append(row)
+    title = f"trained on {found.trained_on} of {found.records} records, scored on {found.scored_on} ({scored_on})"
+    print_table(title, rows, width=COMPARED_WIDTH)
+    guess = "" if found.guess is None else f" A guess scores {found.guess:.3f}."
+    typer.echo(
+        f"Scores are the task's own, errors negative; before / after repair; -: nothing answers.{guess}\n"
+        "Repair: the last one. Hours: to train on all records, and in a year to repair after each deletion by itself."
+    )
+    for name, problem in found.left_out.items():
+        typer.echo(f"left out: {name}: {problem}")
+    typer.echo("In the recipe, in place of its method, partition, sequences, and of what else is here:")
+    for system in found.systems:
+        typer.echo(f"  {system.name}")
+        _print_lines(system.recipe, indent="    ")
+    typer.echo(found.advice)
+    if plot is not None:
+        typer.echo(f"drawn: {plot}")
+
+
+def _print_lines(recipe: Mapping[str, Any], *, indent: str = "  ") -> None:
+    from s3t.recipe.loading import to_yaml
+
+    for name, value in recipe.items():
+        text = to_yaml({name: value}, default_flow_style=True, width=float("inf")).strip()
+        typer.echo(f"{indent}{text[1:-1]}")
 
 
 def plan(
@@ -137,8 +228,6 @@ def _of_recipe(path: Path, asked: dict[str, Any]) -> Recipe:
 
 
 def _print_plan(found: Plan, known: str, base: Recipe | None) -> None:
-    from s3t.recipe.loading import to_yaml
-
     demand, best = found.demand, found.proposal
     typer.echo(
         f"{counted(found.deletions, 'deletion')} in {demand.months:g} months. Training anew after each would cost "
@@ -154,8 +243,7 @@ def _print_plan(found: Plan, known: str, base: Recipe | None) -> None:
         typer.echo(
             f"proposed: {_described(best)}. In the recipe, in place of its lines of these names, and of sequences:"
         )
-        for name, value in found.recipe.items():
-            typer.echo(f"  {name}: {to_yaml(value, default_flow_style=True, width=float('inf')).strip()}")
+        _print_lines(found.recipe)
         for part, name in (("partition", "group"), ("partition", "salt"), ("sequences", "prior")):
             if base is not None and getattr(getattr(base, part), name) is not None:  # all slices count as alike
                 typer.echo(f"not planned for, and not in these lines: the recipe's {part}.{name}")

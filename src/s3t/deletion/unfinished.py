@@ -1,17 +1,22 @@
-"""Unfinished folders: `init` and `clone` make a run in one, and a killed one leaves it, with all records in it."""
+"""Unfinished folders: `init` and `clone` make a run in one, and a killed one leaves it, with all records in it.
+
+And folders of runs that nobody keeps, of which nothing stays.
+"""
 
 from __future__ import annotations
 
 import glob
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from s3t.deletion.witness import Witness
 from s3t.errors import S3TError
 from s3t.ledger import Ledger
 from s3t.ledger.engines import address_of
 from s3t.processes import may_be_at_work
-from s3t.store.disk import remove_folder_durably, temporary_name
+from s3t.store.disk import remove_folder_durably, storage_errors, temporary_name
 from s3t.store.folder import Layout, read_description
 
 _INIT = ".init-"
@@ -44,3 +49,35 @@ def remove_left(folder: Path) -> bool:
             Ledger.drop_at(address_of(Layout(folder), read_description(Layout(folder))))
         remove_folder_durably(folder)  # another process may remove it, too
     return True
+
+
+@contextmanager
+def passing_folder(within: Path, name: str) -> Iterator[Path]:
+    """A folder for runs, removed with them in the end. Those that killed processes left under this name go first."""
+    doing = f"keeping records in a temporary folder in {within}"
+    with storage_errors(doing):
+        for left in within.glob(f".{glob.escape(name)}-*"):
+            if not may_be_at_work(left.name.removeprefix(f".{name}-"), seen_at=left.stat().st_mtime):
+                _remove_runs(left)
+        folder = within / f".{name}-{temporary_name(os.getpid())}"
+        folder.mkdir(mode=0o700)
+    try:
+        yield folder
+    finally:
+        with storage_errors(doing):
+            _remove_runs(folder)
+
+
+def _remove_runs(folder: Path) -> None:
+    for run in folder.iterdir():
+        remove_run(run)
+    remove_folder_durably(folder)
+
+
+def remove_run(folder: Path) -> None:
+    """Remove a run that nobody keeps, or what there is of it: its ledger, its memory of deletions, its folder."""
+    with suppress(S3TError):  # there is neither before there is a description
+        description = read_description(Layout(folder))
+        Witness.of_run(description.run).path.unlink(missing_ok=True)
+        Ledger.drop_at(address_of(Layout(folder), description))
+    remove_folder_durably(folder)

@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 from PIL import Image
 
+from s3t.core import Secret
 from s3t.errors import DataError
 from s3t.recipe import Group, Recipe
 from s3t.recipe.labels import LabelNames, alike, comparison_key, name_of
@@ -43,6 +44,7 @@ from s3t.records.reading import (
 from s3t.records.requests import CellError, name_in, normal_form, text_of
 from s3t.records.splitting import Split
 from s3t.store.rows import Cells, DuplicateFinder, canonical_bytes
+from s3t.store.tables import rows_at
 from s3t.tasks import Kind
 from s3t.wording import did_you_mean
 
@@ -93,6 +95,23 @@ def ingest_into(split: Split | None, data: Data, recipe: Recipe) -> tuple[str, .
         if split is not None:
             split.add(records.rows, records.among)
     return checks.labels
+
+
+def ingest_sample(
+    data: Data, recipe: Recipe, count: int, *, secret: Secret, with_owners: bool = True
+) -> tuple[Records, int]:
+    """The `count` records whose ids have the least keyed hashes, each once; and how many there are in all. Memory holds
+    these and a window."""
+    checks, kept, total = Checks(recipe, with_owners=with_owners), None, 0
+    windows = read_windows(data, columns=_kinds(recipe), size=recipe.task.inputs.window_rows)
+    for records in checks.checked(windows):
+        total += records.rows.num_rows
+        rows = records.rows if kept is None else pa.concat_tables([kept.rows, records.rows])
+        places = {secret.token("order", "record", id): place for place, id in enumerate(Cells(rows["record"]))}
+        kept = Records(rows_at(rows, [places[token] for token in sorted(places)[:count]]), None, records.positions)
+    if kept is None:
+        raise ValueError("the checks refuse data without a window")
+    return kept._replace(labels=checks.labels), total
 
 
 def ingest_labelled(data: Data, recipe: Recipe, *, labels: tuple[str, ...] | None = None) -> Records:

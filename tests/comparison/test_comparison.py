@@ -1,0 +1,174 @@
+"""`s3t compare` on tiny models: real trainings, scores of real runs, and nothing left behind."""
+
+import json
+
+import pytest
+import yaml
+
+import s3t
+from s3t.cli.app import app_of
+from s3t.comparison import OWN, _Sample, compare, systems_of
+from s3t.deletion.unfinished import passing_folder
+from s3t.processes import this_machine
+from s3t.recipe import recipe_from
+from s3t.tuning import with_values
+from testing import tiny
+from testing.language import language_recipe, make_language_model, prompt_table
+from tests.cli.typed import document, invoke
+
+
+@pytest.fixture
+def alone(monkeypatch):
+    """Compare the recipe's own system alone."""
+
+    def own(recipe, **sizes):
+        found, _ = systems_of(recipe, **sizes)
+        return {OWN: found[OWN]}, {}
+
+    monkeypatch.setattr("s3t.comparison.systems_of", own)
+
+
+@pytest.fixture
+def world(text_model, tmp_path):
+    """A folder with records and a recipe."""
+    folder = tmp_path / "world"
+    folder.mkdir()
+    tiny.text_table(60).to_csv(folder / "data.csv", index=False)
+    (folder / "recipe.yaml").write_text(yaml.safe_dump(tiny.recipe(text_model, training={"epochs": 1})))
+    return folder
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_scores_are_those_of_a_run_of_that_recipe(world, state, tmp_path, alone):
+    recipe, test = recipe_from(world / "recipe.yaml"), tiny.text_table(30, seed=1)
+    found = compare(world / "recipe.yaml", data=world / "data.csv", evaluate=test)
+    (system,) = found.systems
+    assert (system.name, found.left_out, found.records, found.trained_on, found.scored_on) == (OWN, {}, 60, 60, 30)
+    assert (names(world), names(state)) == (["data.csv", "recipe.yaml"], [])
+    sample = _Sample.of(recipe, world / "data.csv", test, 2000, 0)
+    assert sorted(sample.order) == sorted(tiny.text_table(60).id)
+    content = with_values(yaml.safe_load((world / "recipe.yaml").read_text()), {"partition.salt": sample.salt})
+    with s3t.Run.create(tmp_path / "run", recipe=content, data=world / "data.csv") as run:
+        run.train()
+        scores = [run.evaluate(test).accuracy] * 2
+        stored, gone = run.status(full=True).stored_bytes, 0
+        for count in (3, 12):
+            run.delete(records=sample.order[gone:count])
+            gone = count
+            scores.append(run.evaluate(test).accuracy if any(run.status().depths) else None)
+            run.repair()
+            scores.append(run.evaluate(test).accuracy)
+    assert [point.deleted for point in system.points] == [0, 3, 12]
+    assert [score for point in system.points for score in (point.before, point.after)] == scores
+    assert system.stored_bytes == stored
+    assert system.recipe == {"method": "s3t", "partition": {"shards": 2, "slices": 3}} | {
+        "sequences": {"budget": 3, "selector": "cyclic"}
+    }
+
+
+@pytest.mark.parametrize("verb", ["train", "delete", "repair", "predict"])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+def test_nothing_is_left_behind_by_one_that_is_stopped(world, state, alone, monkeypatch, verb, error):
+    def stopped(*_arguments, **_options):
+        raise error
+
+    monkeypatch.setattr(s3t.Run, verb, stopped)
+    with pytest.raises(error):
+        compare(world / "recipe.yaml", data=world / "data.csv")
+    assert (names(world), names(state)) == (["data.csv", "recipe.yaml"], [])
+
+
+def test_what_a_killed_one_left_is_removed_by_the_next_and_what_another_one_holds_is_not(world, state):
+    dead, alive = (world / f".s3t-compare-{this_machine()}-{process}-0" for process in (2**22 + 1, 1))
+    for folder in (dead, alive):
+        folder.mkdir()
+        with s3t.Run.create(folder / "run", recipe=world / "recipe.yaml", data=world / "data.csv") as run:
+            run.delete(records=["r1"])
+    assert len(names(state)) == 2
+    with passing_folder(world, "s3t-compare") as folder:
+        assert names(world) == sorted([alive.name, folder.name, "data.csv", "recipe.yaml"])
+        assert len(names(state)) == 1
+
+
+def test_the_sample_and_what_is_held_out_depend_on_ids_alone(text_model):
+    recipe, table = recipe_from(tiny.recipe(text_model, labels="infer")), tiny.text_table(200)
+    first, turned = (_Sample.of(recipe, data, None, 60, 0) for data in (table, table.iloc[::-1]))
+    assert first.order == turned.order
+    assert first.held_out.equals(turned.held_out)
+    assert first.rows.num_rows + first.held_out.num_rows == 60
+    assert first.total == 200
+    assert first.labels == ("a", "b", "c")  # of all records
+    owners = tiny.text_table(200, subjects=20)
+    owned = recipe_from(tiny.recipe(text_model, columns={"subject": "person"}))
+    parts = _Sample.of(owned, owners, None, 200, 0)
+    assert not set(parts.rows["subject"].to_pylist()) & set(parts.held_out["subject"].to_pylist())
+
+
+@pytest.mark.integration
+def test_the_command_prints_a_table_lines_and_one_sentence_and_draws(world, monkeypatch):
+    picture = world / "systems.svg"
+    shown = invoke("compare", world / "recipe.yaml", "--data", world / "data.csv", "--plot", picture)
+    assert shown.exit_code == 0, shown.output
+    for text in ("trained on 49 of 60 records, scored on 11 (held out)", "ridge", "sisa 2 x 3", "    method: full"):
+        assert text in shown.stdout
+    assert f"drawn: {picture}" in shown.stdout
+    assert "ridge" in picture.read_text()
+    assert names(world) == ["data.csv", "recipe.yaml", "systems.svg"]
+    found = document("compare", world / "recipe.yaml", "--data", world / "data.csv")
+    assert {each["name"] for each in found["systems"]} == {
+        OWN,
+        "ridge",
+        "full",
+        "sisa 1 x 3",
+        "sisa 2 x 3",
+        "s3t 1 x 3",
+    }
+    assert (found["records"], found["trained_on"], found["scored_on"], found["left_out"]) == (60, 49, 11, {})
+    assert found["best"] in {each["name"] for each in found["systems"]} | {None}
+    assert json.dumps(found, allow_nan=False)
+
+    def stopped(*_arguments, **_options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(s3t.Run, "train", stopped)
+    ended = invoke("compare", world / "recipe.yaml", "--data", world / "data.csv")
+    assert (ended.exit_code, ended.stderr.splitlines()[-1]) == (1, "s3t: stopped; nothing is kept")
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("kind", ["image", "tags", "lists", "numbers", "language"])
+def test_all_tasks_are_compared(kind, text_model, image_model, tmp_path):
+    few = {"training": {"epochs": 1}}
+    if kind == "language":
+        recipe = language_recipe(make_language_model(tmp_path / "model"), **few)
+        data, left_out = prompt_table(40), {"ridge"}
+    else:
+        data, recipe, left_out = {
+            "image": lambda: (tiny.image_table(40), tiny.recipe(image_model, kind="image", **few), set()),
+            "tags": lambda: (tiny.tagged_table(40), tiny.tagging_recipe(text_model, **few), set()),
+            "lists": lambda: (
+                tiny.with_several_labels(tiny.text_table(40)),
+                tiny.recipe(text_model, task="text-multi-label-classification", **few),
+                set(),
+            ),
+            "numbers": lambda: (
+                tiny.text_table(40).assign(label=[number / 7 for number in range(40)]),
+                tiny.recipe(text_model, task="text-regression", labels=None, **few),
+                set(),
+            ),
+        }[kind]()
+    (tmp_path / "work").mkdir()
+    found = compare(recipe, data=data, folder=tmp_path / "work")
+    assert found.left_out.keys() == left_out
+    assert len(found.systems) == 6 - len(left_out)
+    assert all(point.after is not None for system in found.systems for point in system.points)
+    assert (found.guess is None) == (kind == "language")
+    assert names(tmp_path / "work") == []
+
+
+def test_help_names_what_it_does():
+    assert "compare" in invoke("--help").stdout
+    assert app_of({"compare": "s3t.cli.choose"})
