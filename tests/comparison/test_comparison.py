@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import sqlalchemy
 import yaml
 
 import s3t
@@ -93,6 +94,18 @@ def test_what_a_killed_one_left_is_removed_by_the_next_and_what_another_one_hold
         assert len(names(state)) == 1
 
 
+def test_no_schema_stays_in_a_database_that_the_environment_names(world, state, alone, postgres, monkeypatch):
+    url = postgres.create_database("s3t_compared")
+    monkeypatch.setenv("S3T_LEDGER", url)
+    assert len(compare(world / "recipe.yaml", data=world / "data.csv").systems) == 1
+    engine = sqlalchemy.create_engine(url)
+    with engine.connect() as connection:
+        schemas = connection.execute(sqlalchemy.text("SELECT nspname FROM pg_namespace")).scalars().all()
+    engine.dispose()
+    assert not [schema for schema in schemas if schema.startswith("s3t")]
+    assert (names(world), names(state)) == (["data.csv", "recipe.yaml"], [])
+
+
 def test_the_sample_and_what_is_held_out_depend_on_ids_alone(text_model):
     recipe, table = recipe_from(tiny.recipe(text_model, labels="infer")), tiny.text_table(200)
     first, turned = (_Sample.of(recipe, data, None, 60, 0) for data in (table, table.iloc[::-1]))
@@ -112,7 +125,7 @@ def test_the_command_prints_a_table_lines_and_one_sentence_and_draws(world, monk
     picture = world / "systems.svg"
     shown = invoke("compare", world / "recipe.yaml", "--data", world / "data.csv", "--plot", picture)
     assert shown.exit_code == 0, shown.output
-    for text in ("trained on 49 of 60 records, scored on 11 (held out)", "ridge", "sisa 2 x 3", "    method: full"):
+    for text in ("trained on 52 of 60 records, scored on 8 (held out)", "ridge", "sisa 2 x 3", "    method: full"):
         assert text in shown.stdout
     assert f"drawn: {picture}" in shown.stdout
     assert "ridge" in picture.read_text()
@@ -126,7 +139,7 @@ def test_the_command_prints_a_table_lines_and_one_sentence_and_draws(world, monk
         "sisa 2 x 3",
         "s3t 1 x 3",
     }
-    assert (found["records"], found["trained_on"], found["scored_on"], found["left_out"]) == (60, 49, 11, {})
+    assert (found["records"], found["trained_on"], found["scored_on"], found["left_out"]) == (60, 52, 8, {})
     assert found["best"] in {each["name"] for each in found["systems"]} | {None}
     assert json.dumps(found, allow_nan=False)
 
