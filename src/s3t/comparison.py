@@ -57,7 +57,6 @@ PARTS = ("method", "partition", "sequences")
 """Parts of a recipe that make a system."""
 _OF_ITS_OWN: Any = {
     **dict.fromkeys(("method", "partition", "sequences", "ledger"), True),
-    "adapter": {"layers_per_slice"},
     "prediction": {"ensemble", "select", "validation", "sisa_weight", "prototypes_alone"},
     "deletion": {"repair"},
 }
@@ -423,10 +422,10 @@ def _advice(
         problem = f"No system is better than a guess ({guess:.4g})"
         remedy = "check labels and columns, and try another base model, more epochs or more records"
         return guess, None, f"{problem}: {remedy}."
-    said = [f"Take {chosen.name}: after {counted(chosen.points[-1].deleted, 'deletion')} it scores {chosen.score:.4g}"]
-    said += ["the best" if chosen is best else f"within noise of the best ({best.name}, {best.score:.4g})"]
+    said = f"Take {chosen.name}: after {counted(chosen.points[-1].deleted, 'deletion')} it scores {chosen.score:.4g}, "
+    said += "the best" if chosen is best else f"within noise of the best ({best.name}, {best.score:.4g})"
     if len(close) > 1:
-        said += [f"for the fewest hours a year of {len(close)} as good ({chosen.hours_a_year:.2g})"]
+        said += f", and takes the fewest hours a year of the {len(close)} that are as good ({chosen.hours_a_year:.2g})"
     if chosen.recipe["method"] == "ridge":
-        said += ["and it is the simplest: no model is trained"]
-    return guess, chosen.name, f"{', '.join(said)}."
+        said += "; it is the simplest, too: no model is trained"
+    return guess, chosen.name, f"{said}."

@@ -188,23 +188,28 @@ def draw_orders(orders: Sequence[Order], path: Path, *, title: str, prior: Seque
 
 def draw_comparison(comparison: Comparison, path: Path) -> None:
     """Draw the score of each system after its last deletions and repair against its hours a year."""
-    from matplotlib.ticker import StrMethodFormatter
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
-    systems = [system for system in comparison.systems if system.points[-1].after is not None]
+    systems = sorted(
+        (system for system in comparison.systems if system.points[-1].after is not None),
+        key=lambda system: system.hours_a_year,
+    )
     with drawn(path, height=4.2) as figure:
         axes = figure.add_subplot()
-        for system in systems:
-            colour = ORANGE if system.name == comparison.best else BLUE
-            axes.plot(system.hours_a_year, system.score, "o", color=colour, markersize=7)
-            place = {"xytext": (0, 8), "textcoords": "offset points", "ha": "center"}
-            axes.annotate(system.name, (system.hours_a_year, system.score), color=INK, **place)
-        if comparison.guess is not None:
-            axes.axhline(comparison.guess, color=GREY, linestyle=":", label="a guess")
-            axes.legend(loc="lower right", frameon=False)
+        for number, system in enumerate(systems):
+            place = system.hours_a_year, system.score
+            axes.plot(*place, "o", color=ORANGE if system.name == comparison.best else BLUE, markersize=7)
+            away = (0, -16) if number % 2 else (0, 8)  # neighbours' names would meet
+            axes.annotate(system.name, place, away, textcoords="offset points", ha="center", color=INK)
         axes.set_xscale("log")
-        for ticks in (axes.xaxis.set_major_formatter, axes.xaxis.set_minor_formatter):
-            ticks(StrMethodFormatter("{x:.1g}"))
-        axes.margins(x=0.15, y=0.15)
+        axes.margins(x=0.15, y=0.25)
+        axes.set_ylim(axes.get_ylim())  # a guess may lie far below
+        if comparison.guess is not None:
+            axes.axhline(comparison.guess, color=GREY, linestyle=":", label=f"a guess: {comparison.guess:.3g}")
+            axes.legend(loc="lower right", frameon=False)
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        axes.xaxis.set_minor_formatter(NullFormatter())
         axes.set_xlabel("hours a year, to train on all records and to repair after each deletion")
         axes.set_ylabel("score after deletions and repair")
         axes.set_title(f"{comparison.trained_on} of {comparison.records} records", fontsize=10, color=INK)

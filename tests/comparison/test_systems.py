@@ -110,7 +110,9 @@ def test_the_best_is_advised_and_within_noise_the_cheapest():
     assert said == "Take s3t: after 8 deletions it scores 0.9, the best."
     _, best, said = advised({"s3t": 90, "sisa": 89, "full": 60}, hours)
     assert best == "sisa"
-    assert "within noise of the best (s3t, 0.9), for the fewest hours a year of 2 as good (5)" in said
+    assert (
+        "within noise of the best (s3t, 0.9), and takes the fewest hours a year of the 2 that are as good (5)" in said
+    )
 
 
 def test_it_says_if_the_simplest_is_best_and_if_none_is_better_than_a_guess():

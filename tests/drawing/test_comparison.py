@@ -33,5 +33,5 @@ def test_a_picture_is_written_in_every_format(tmp_path, suffix):
 def test_each_system_that_answers_is_named_beside_a_guess(tmp_path):
     draw_comparison(comparison(ridge=0.9, full=0.8, sisa=None), tmp_path / "systems.svg")
     found = set(texts(tmp_path / "systems.svg"))
-    assert {"ridge", "full", "a guess", "8 of 90 records"} <= found
+    assert {"ridge", "full", "a guess: 0.25", "8 of 90 records"} <= found
     assert "sisa" not in found
