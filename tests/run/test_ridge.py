@@ -1,6 +1,8 @@
 """Method ridge: nothing is trained; a head over what is alive, exact for every task, and nothing stays of what left."""
 
 import gc
+import random
+import shutil
 import weakref
 
 import numpy as np
@@ -17,7 +19,7 @@ from s3t.recipe import recipe_from
 from s3t.run.workshop import Workshop
 from testing import tiny
 from testing.roles import roles
-from tests.run.worlds import make_worlds, records_by_slice, trained_run
+from tests.run.worlds import Worlds, clone, make_worlds, records_by_slice, trained_run
 
 TASKS = {
     "classes": {},
@@ -32,6 +34,8 @@ TASKS = {
     },
 }
 SLICES = 4
+SCHEDULES = 36
+"""Of each task and each form of what slices leave: 504 in all."""
 
 
 def recipe_with(model, **changes):
@@ -70,6 +74,31 @@ def test_a_deletion_is_exact_for_every_task(task, stored, text_model, image_mode
     assert worlds.forgot.status().depths == (SLICES,)
     assert worlds.forgot.audit(replay=2).ok
     worlds.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", TASKS)
+def test_random_schedules_of_deletions_are_exact(task, stored, text_model, image_model, tmp_path):
+    recipe = recipe_with(image_model if task == "images" else text_model, **TASKS[task])
+    table = table_for(task).tail(14)
+    trained_run(tmp_path / "trained", recipe, table).close()
+    for seed in range(SCHEDULES):
+        rng = random.Random(f"{task}, {stored}, {seed}")
+        requests = [rng.sample(list(table.id), rng.randint(1, 3)) for _ in range(rng.randint(1, 4))]
+        gone = {record for request in requests for record in request}
+        forgot = clone(tmp_path / "trained", tmp_path / f"forgot-{seed}")
+        for request in requests:
+            forgot.delete(records=request)
+            if rng.random() < 0.4:
+                forgot.repair()
+            if rng.random() < 0.4 and forgot.status().answering:
+                forgot.predict(table)
+        never_knew = trained_run(tmp_path / f"never-knew-{seed}", recipe, table[~table.id.isin(gone)])
+        worlds = Worlds(forgot, never_knew, probe=table)
+        worlds.assert_exact()
+        worlds.close()
+        for run in (forgot, never_knew):
+            shutil.rmtree(run.path)
 
 
 def features_of(run, texts):
