@@ -9,6 +9,7 @@ from scipy.optimize import minimize_scalar
 from sklearn.linear_model import Ridge
 from sklearn.metrics import f1_score
 
+from s3t.prediction import ridge
 from s3t.prediction.ridge import (
     FEATURES,
     GRAM,
@@ -47,7 +48,7 @@ def slices(count, each, **options):
 
 
 def head_of(made, *, target=CLASSES, outputs=3, projection=BARE):
-    left = ((index, statistics(*part, outputs=outputs, projection=projection)) for index, part in enumerate(made))
+    left = (statistics(*part, outputs=outputs, projection=projection) for part in made)
     return solved(left, target=target, outputs=outputs, projection=projection)
 
 
@@ -131,6 +132,16 @@ def test_a_sample_comes_from_all_over_a_slice_not_from_its_shortest_records():
     assert float(taken.diff().max()) <= math.ceil(2000 / SAMPLE)
 
 
+def test_of_many_slices_no_more_is_answered_and_all_of_them_are_solved_for(monkeypatch):
+    answered = []
+    made = ridge._chosen
+    monkeypatch.setattr(ridge, "_chosen", lambda parts, *rest: answered.extend(parts) or made(parts, *rest))
+    monkeypatch.setattr(ridge, "TRIED", 30)
+    head_of(slices(12, 40))
+    assert [len(part.features) for part in answered] == [len(part.targets) for part in answered] == [10] * PARTS
+    assert sum(int(part.records.gram[-1, -1]) for part in answered) == 12 * 40
+
+
 def test_numbers_are_solved_for_as_they_are():
     generator = torch.Generator().manual_seed(0)
     slope = torch.randn(5, generator=generator)
@@ -168,6 +179,37 @@ def test_a_single_slice_an_empty_one_and_a_lone_record_have_a_head():
         head = head_of(made)
         assert bool(head.weights.isfinite().all())
         assert bool(head.logits(records(3)[0]).isfinite().all())
+
+
+@pytest.mark.parametrize("count", [3, 300])
+def test_features_that_hardly_vary_have_a_head(count):
+    same = torch.rand(1, 8, generator=torch.Generator().manual_seed(0)).expand(count, 8)
+    made = [(same, torch.arange(count) % 3) for _ in range(4)]
+    head = head_of(made)
+    assert bool(head.weights.isfinite().all())
+    assert bool(head.logits(same).isfinite().all())
+
+
+def test_what_is_left_out_follows_from_how_many_slices_answer_not_from_their_numbers(monkeypatch):
+    parts = []
+    made = ridge._chosen
+    monkeypatch.setattr(ridge, "_chosen", lambda given, *rest: parts.append(len(given)) or made(given, *rest))
+    head_of(slices(4, 20))
+    head_of(slices(2, 20))
+    assert parts == [PARTS, 2]
+
+
+def test_solving_can_be_stopped_at_every_step():
+    heard = []
+    left = [statistics(*part, outputs=3, projection=BARE) for part in slices(6, 40)]
+    solved(iter(left), target=CLASSES, outputs=3, projection=BARE, progress=heard.append)
+    assert len(heard) == 6 + PARTS * len(PENALTIES)
+
+    def stop(_):
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        solved(iter(left), target=CLASSES, outputs=3, projection=BARE, progress=stop)
 
 
 def test_a_projection_is_drawn_from_its_seed_and_lets_a_head_tell_what_no_line_does():

@@ -12,6 +12,7 @@ import torch
 
 import s3t
 from s3t.deletion import acceptance
+from s3t.ledger import DepthChange
 from s3t.models.adapters import deserialize
 from s3t.prediction import ridge
 from s3t.prediction.ridge import GRAM, PENALTIES, PRODUCTS
@@ -147,8 +148,14 @@ def test_a_deletion_takes_one_slice_and_the_answer_goes_on_with_the_others(text_
         assert [stage.prefix for stage in report.repair.stages] == [(1,)]
         status = run.status(full=True)
         assert (status.depths, status.wanted_depth, status.missing) == ((4,), 4, 0)
-        assert status.forecast.living_shards == 1
-        assert status.forecast.all_shards_die > 4
+        ahead = status.forecast
+        assert ahead.living_shards == 1
+        assert ahead.all_shards_die > 4
+        assert ahead.depth_falls_below[4] == 1
+        assert ahead.depth_falls_below.keys() == {2, 3, 4}
+        with roles(run).ledger.reading() as transaction:
+            changes = [(each.depth_before, each.depth) for each in transaction.rows.all(DepthChange)]
+        assert changes == [(0, 1), (1, 2), (2, 3), (3, 4), (4, 3), (3, 4)]
         (shard,) = status.shards
         assert (shard.serving.order, shard.serving.name, shard.prototypes) == ((0, 1, 2, 3), "head", None)
 
@@ -159,6 +166,9 @@ def test_slices_that_are_named_answer_alone(text_model, tmp_path):
         some, all_of_them = run.predict(table, prefixes={0: (0, 2)}), run.predict(table)
         assert [member.prefix for member in some.members] == [(0, 2)]
         assert not np.array_equal(some.logits, all_of_them.logits)
+        assert run.predict(table, prefixes={0: (2, 0, 2)}).members == some.members
+        with pytest.raises(s3t.InputError, match="no slice of shard 0"):
+            run.predict(table, prefixes={0: ()})
         run.delete(records=[records_by_slice(recipe_with(text_model), table)[0, 2][0]])
         with pytest.raises(s3t.InputError, match="is not alive"):
             run.predict(table, prefixes={0: (0, 2)})
@@ -184,8 +194,8 @@ def heads_by_slices(made):
     """Heads that are kept by the numbers of their slices."""
     kept = {}
 
-    def head(self, stage, snapshot):
-        return kept.setdefault((id(self), stage.shard), made(self, stage, snapshot))
+    def head(self, stage, *given):
+        return kept.setdefault((id(self), stage.shard), made(self, stage, *given))
 
     return head
 
@@ -254,6 +264,7 @@ def test_what_a_ridge_head_cannot_be_is_refused(text_model):
         ({"sequences": {"budget": 2}}, "has one order"),
         ({"prediction": {"prototypes_alone": True}}, "belongs to protosisa"),
         ({"method": {"name": "ridge", "replay": 0.5}}, "belong to s3t"),
+        ({"method": {"name": "ridge", "trainable": "all"}}, "ridge trains nothing"),
     ):
         with pytest.raises(s3t.RecipeError, match=said):
             recipe_from(recipe_with(text_model) | changes)

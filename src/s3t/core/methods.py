@@ -37,6 +37,7 @@ class Method:
     one_order: bool = False
     """True if a shard's slices are trained in one order; else in the recipe's budget of orders."""
     one_shard: bool = False
+    """True if there is one shard."""
     one_slice: bool = False
     """True if a shard has one slice."""
     trains: bool = True
@@ -118,6 +119,13 @@ def _of_one_block(*, name: str, **options: Any) -> Method:
     return method
 
 
+def _ridge(**options: Any) -> Method:
+    method = _of_one_block(name="ridge", one_shard=True, trains=False, of_slices="statistics", **options)
+    if not method.has_adapters:
+        raise ValueError("trainable: ridge trains nothing; take it out")
+    return method
+
+
 METHODS: Mapping[str, Callable[..., Method]] = {
     "s3t": _s3t,
     # Bourtoule et al. 2021: every stage trains the whole adapter on, or all parameters.
@@ -127,7 +135,7 @@ METHODS: Mapping[str, Callable[..., Method]] = {
     # One stage, on the one slice of the one shard.
     "full": partial(_of_one_block, name="full", one_shard=True, one_slice=True),
     # No training: one linear head over all slices, solved from sums on the base model's features.
-    "ridge": partial(_of_one_block, name="ridge", one_shard=True, trains=False, of_slices="statistics"),
+    "ridge": _ridge,
 }
 """Constructors of methods, by name, from the options that a recipe gives."""
 

@@ -62,7 +62,8 @@ class Stage(NamedTuple):
 
     def __str__(self) -> str:
         slices = ", ".join(map(str, self.prefix))
-        what = f"stage ({slices})" if self.kind == "model" else f"{self.kind} of slice {slices}"
+        of_slices = f"{self.kind} of {'slice' if self.depth == 1 else 'slices'} {slices}"
+        what = f"stage ({slices})" if self.kind == "model" else of_slices
         return f"{what} of shard {self.shard}"
 
 

@@ -112,9 +112,11 @@ class History:
 
 
 def _deepest(alive: Collection[Stage], shards: Collection[int], filled: Collection[Place]) -> dict[int, int]:
-    """For each shard the slices of its deepest chain of live stages that holds a record; 0 without one."""
+    """For each shard the slices of its deepest live chain that holds a record, or of its ridge head; 0 without one."""
     found = dict.fromkeys(shards, 0)
     for stage in alive:
+        if stage.kind == "statistics" and Place(stage.shard, *stage.prefix) in filled:  # a ridge head has all of them
+            found[stage.shard] += 1
         if stage.shard not in found or stage.kind != "model" or stage.depth <= found[stage.shard]:
             continue
         if any(Place(stage.shard, each) in filled for each in stage.prefix) and all(

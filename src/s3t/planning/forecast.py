@@ -22,7 +22,9 @@ _NO_GAIN = 1e-6
 """Slices; less is rounding."""
 
 
-def forecast(live: Sequence[Sequence[Order]], weights: Floats, records: NDArray[np.int64]) -> Forecast:
+def forecast(
+    live: Sequence[Sequence[Order]], weights: Floats, records: NDArray[np.int64], *, in_order: bool = True
+) -> Forecast:
     """Forecast for a system whose orders are alive as far as given. Every record is deleted once.
 
     >>> ahead = forecast([[(0, 1), (1,)]], np.array([[1, 1]]), np.array([[1, 1]]))
@@ -30,6 +32,7 @@ def forecast(live: Sequence[Sequence[Order]], weights: Floats, records: NDArray[
     (2.0, {2: 1.0})
 
     `live` has for each shard the live prefix of every order, empty ones included or not; a shard without any is dead.
+    If not `in_order`, it has one, the slices of its head, each of which answers without the others.
     `weights`, m x L, are the probabilities of each slice to be hit by the next deletion, up to a common factor;
     `records` those in each slice, positive where the weight is.
     """
@@ -38,7 +41,7 @@ def forecast(live: Sequence[Sequence[Order]], weights: Floats, records: NDArray[
     if not shards:
         return Forecast(next_shard_dies=None, all_shards_die=None, depth_falls_below={}, living_shards=0)
     common = min(max(len(prefix) for prefix in prefixes) for prefixes in shards.values())
-    last, *firsts = _simulated(shards, weights / weights.sum(), records, common)
+    last, *firsts = _simulated(shards, weights / weights.sum(), records, common, in_order=in_order)
     below = dict(enumerate(firsts[1:], start=2))
     return Forecast(
         next_shard_dies=firsts[0][0],
@@ -61,7 +64,7 @@ def _measured(means: Floats, draws: Floats) -> tuple[float | None, Spread | None
 
 
 def _simulated(
-    shards: Mapping[int, Sequence[Order]], chances: Floats, records: NDArray[np.int64], common: int
+    shards: Mapping[int, Sequence[Order]], chances: Floats, records: NDArray[np.int64], common: int, *, in_order: bool
 ) -> list[tuple[float | None, Spread | None]]:
     """Deletions until the last shard dies, and until the first one falls below each depth from 1 to `common`."""
     generator, noise = np.random.default_rng(0), np.random.default_rng(1)
@@ -75,7 +78,8 @@ def _simulated(
         first = np.full((len(clocks), common), np.inf)
         last = np.zeros(len(clocks))
         for shard, prefixes in shards.items():
-            falls = fall_times(prefixes, clocks[:, shard])
+            own = clocks[:, shard]
+            falls = fall_times(prefixes, own) if in_order else -np.sort(-own[:, prefixes[0]], axis=1)
             first = np.minimum(first, falls[:, :common])
             last = np.maximum(last, falls[:, 0])
         for row, times in enumerate((last, *first.T)):

@@ -36,7 +36,8 @@ def choose_members(inventory: Inventory, prefixes: Prefixes | None, *, settings:
             stage for stage in members if not stage.prefix or any(link not in inventory.alive for link in stage.chain)
         ]
         if dead:
-            raise InputError("prefixes", [f"{stage} is not alive" for stage in dead])
+            what = [f"{stage} is not alive" if stage.prefix else f"no slice of shard {stage.shard}" for stage in dead]
+            raise InputError("prefixes", what)
     else:
         members = _serving(inventory, settings)
     if members:
@@ -73,7 +74,8 @@ def _place(stage: Stage) -> tuple[int, Kind, Order]:
 
 
 def _stage(usual: Kind, shard: int, prefix: Order, _key: str = "", kind: Kind | None = None) -> Stage:
-    return Stage(shard, tuple(prefix), kind or usual)
+    kind = kind or usual
+    return Stage(shard, tuple(prefix) if kind == "model" else tuple(sorted(set(prefix))), kind)
 
 
 @dataclass(frozen=True, kw_only=True)

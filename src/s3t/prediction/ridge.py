@@ -26,14 +26,17 @@ from scipy.optimize import minimize
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from s3t.events import Progress, WorkStep, silent
 from s3t.models.adapters import StageTensors
 from s3t.tasks import Target
 
 FEATURES, TARGETS, GRAM, PRODUCTS = "features", "targets", "gram", "products"
 FEATURE_BYTES = 16
-"""Of a number, four times what it takes: from features a head is solved in more time than from sums."""
+"""Bytes that count for a number of a stored feature: four times what it takes, for sums are solved sooner."""
 SAMPLE = 256
 """Features of a slice that are answered by heads without it; of a slice that leaves sums, these are kept."""
+TRIED = 4096
+"""Features that are answered at most, in all: with many slices and labels, this would take longer than the rest."""
 PARTS = 3
 """Parts of the slices that are left out in turn."""
 PENALTIES = tuple(10.0**power for power in range(-4, 3))
@@ -84,7 +87,7 @@ class Sums(NamedTuple):
         gram = self.gram[:width, :width] - count * torch.outer(mean_K, mean_K)
         products = self.products[:width] - count * torch.outer(mean_K, mean_C)
         for penalty in penalties:
-            weights = _solution(gram, products, penalty, width)
+            weights = _solution(gram, products, penalty, self.gram[:width, :width].trace(), width)
             yield weights, mean_C - mean_K @ weights
 
 
@@ -105,15 +108,18 @@ class Rows(NamedTuple):
         count = max(1, len(self.features))
         mean_K, mean_C = self.features[:, :width].sum(dim=0) / count, self.targets.sum(dim=0) / count
         centred = self.features[:, :width] - mean_K
-        kernel = centred @ centred.t()
+        kernel, lengths = centred @ centred.t(), self.features[:, :width].square().sum()
         for penalty in penalties:
-            weights = centred.t() @ _solution(kernel, self.targets - mean_C, penalty, width)
+            weights = centred.t() @ _solution(kernel, self.targets - mean_C, penalty, lengths, width)
             yield weights, mean_C - mean_K @ weights
 
 
-def _solution(matrix: Tensor, right: Tensor, penalty: float, width: int) -> Tensor:
+def _solution(matrix: Tensor, right: Tensor, penalty: float, lengths: Tensor, width: int) -> Tensor:
+    """The solution of a matrix with a penalty. `lengths` are the squares of the features, before they were centred:
+    where these hardly vary, what is left of the matrix is rounding, and the penalty is above that.
+    """
     ridge = matrix.clone()
-    ridge.diagonal().add_(penalty * (matrix.trace() / width).clamp(min=1e-12))
+    ridge.diagonal().add_(torch.maximum(penalty * matrix.trace(), 1e-10 * lengths).clamp(min=1e-300) / width)
     return torch.cholesky_solve(right, torch.linalg.cholesky(ridge))
 
 
@@ -133,14 +139,15 @@ def statistics(features_UD: Tensor, targets_U: Tensor, *, outputs: int, projecti
     sums = projection.size(features_UD.shape[1]) + 1
     if features_UD.numel() * FEATURE_BYTES <= (sums + outputs) * sums * 8:
         return StageTensors(block={FEATURES: features_UD, TARGETS: targets_U}, head={})
-    whole, rows = Rows(projection.of(features_UD), numbers(targets_U, outputs)).sums(), _sample(len(features_UD))
+    whole = Rows(projection.of(features_UD), numbers(targets_U, outputs)).sums()
+    rows = _sample(len(features_UD), SAMPLE)
     block = {FEATURES: features_UD[rows], TARGETS: targets_U[rows], GRAM: whole.gram, PRODUCTS: whole.products}
     return StageTensors(block=block, head={})
 
 
-def _sample(count: int) -> Tensor:
+def _sample(count: int, most: int) -> Tensor:
     """Rows of a sample, from all over a slice: features lie by the length of their records."""
-    return torch.linspace(0, count - 1, min(SAMPLE, count)).round().long()
+    return torch.linspace(0, count - 1, min(most, count)).round().long()
 
 
 def numbers(targets_U: Tensor, outputs: int) -> Tensor:
@@ -180,32 +187,47 @@ class _Part(NamedTuple):
     features: Tensor
     targets: Tensor
 
+    def thinned(self) -> Self:
+        """With as much of the sample as is answered."""
+        rows = _sample(len(self.features), TRIED // PARTS)
+        return self._replace(features=self.features[rows], targets=self.targets[rows])
+
 
 def solved(
-    slices: Iterable[tuple[int, StageTensors]], *, target: Target, outputs: int, projection: Projection
+    slices: Iterable[StageTensors],
+    *,
+    target: Target,
+    outputs: int,
+    projection: Projection,
+    progress: Progress = silent,
 ) -> LinearHead:
-    """The head of some slices, by their numbers. Of what they left, a few sums are in memory at a time."""
+    """The head of some slices. Of what they left, a few sums are in memory at a time. `progress` hears of each step,
+    with 0 records, so that it can be stopped.
+    """
     parts: dict[int, _Part] = {}
     width = 0
-    for index, left in slices:
+    for rank, left in enumerate(slices):
+        progress(WorkStep(count=0))
         width = left.block[FEATURES].shape[1]
         features, targets = projection.of(left.block[FEATURES]), left.block[TARGETS]
         rows: Sums | Rows = Rows(features, numbers(targets, outputs))
         records = Sums(left.block[GRAM], left.block[PRODUCTS]) if GRAM in left.block else rows
-        taken = _sample(len(features))
+        taken = _sample(len(features), SAMPLE)
         part = _Part(records, features[taken], targets[taken])
-        if (known := parts.get(index % PARTS)) is not None:
+        if (known := parts.get(rank % PARTS)) is not None:
             samples = (torch.cat(pair) for pair in zip(known[1:], part[1:], strict=True))
             part = _Part(added(known.records, records), *samples)
-        parts[index % PARTS] = part
-    ordered = [parts[number] for number in sorted(parts)]
-    chosen, penalty, scale = _chosen(ordered, target, sorted({width, projection.size(width)}))
+        parts[rank % PARTS] = part
+    ordered = [parts[number].thinned() for number in sorted(parts)]
+    chosen, penalty, scale = _chosen(ordered, target, sorted({width, projection.size(width)}), progress)
     whole = reduce(added, [part.records for part in ordered])
     ((weights, bias),) = whole.solutions(chosen, [penalty])
     return LinearHead(projection if chosen > width else Projection(None), weights, bias, scale)
 
 
-def _chosen(parts: Sequence[_Part], target: Target, widths: Sequence[int]) -> tuple[int, float, Scale]:
+def _chosen(
+    parts: Sequence[_Part], target: Target, widths: Sequence[int], progress: Progress
+) -> tuple[int, float, Scale]:
     """Number of features, penalty and scale that answer the samples best, each without its own part."""
     targets = torch.cat([part.targets for part in parts])
     if len(parts) == 1 or not len(targets):
@@ -215,8 +237,9 @@ def _chosen(parts: Sequence[_Part], target: Target, widths: Sequence[int]) -> tu
         others = reduce(added, [other.records for place, other in enumerate(parts) if place != number])
         for width in widths:
             for penalty, (weights, bias) in zip(PENALTIES, others.solutions(width, PENALTIES), strict=True):
+                progress(WorkStep(count=0))
                 outputs[width, penalty].append(part.features[:, :width] @ weights + bias)
-    answered = {each: torch.cat(found) for each, found in outputs.items()}
+    answered = {each: torch.cat(outputs.pop(each)) for each in tuple(outputs)}
 
     def loss(found: Tensor) -> float:
         if not targets.dtype.is_floating_point:

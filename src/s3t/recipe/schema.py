@@ -380,8 +380,7 @@ class Ridge(Part):
     layers: Int = Field(default=3, ge=1, le=1_000)
     """Layers whose states are joined: the last one, and others at equal distances below it."""
     projection: Int = Field(default=1024, ge=0, le=20_000)
-    """Features that a drawn projection and a ReLU make of these (RanPAC, arXiv 2307.02251); 0: none, they are taken as
-    they are."""
+    """More features, by a drawn projection of the last layer's and a ReLU (RanPAC, arXiv 2307.02251); 0: none."""
 
 
 Shortcut: TypeAlias = Literal["packing", "first-token"]

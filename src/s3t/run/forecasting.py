@@ -26,9 +26,10 @@ def forecast_of(inventory: Inventory, recipe: Recipe) -> Forecast:
     weights = _weights(records, recipe)
     weights[weights < _NEVER * weights.max()] = 0.0
     live = [[_answering(inventory, shard, order) for order in inventory.orders[shard]] for shard in range(shards)]
-    if not inventory.trains:  # each slice of a head can answer by itself
-        live = [[(index,) for index in head.prefix] for head in inventory.heads().values()]
-    return forecast(live if weights.any() else [], weights, records)
+    if not inventory.trains:
+        heads = inventory.heads()
+        live = [[heads[shard].prefix] if shard in heads else [] for shard in range(shards)]
+    return forecast(live if weights.any() else [], weights, records, in_order=inventory.trains)
 
 
 def _weights(records: NDArray[np.int64], recipe: Recipe) -> NDArray[np.float64]:

@@ -255,8 +255,9 @@ class Workshop:
         self, stages: Sequence[Stage], snapshot: Snapshot, inputs: pa.Table, progress: Progress
     ) -> Scores:
         logits: Scores = np.full((len(stages), self._windows.answers(inputs), self.model.base.answers), np.nan)
-        with exact_numerics(self.device, self._recipe.training), self.model.mounted({}), torch.inference_mode():
-            self._heads = heads = dict(self._head(stage, snapshot) for stage in stages)
+        # Not mounted: no other thread has blocks on the model meanwhile, and to leave costs a tenth of a single answer.
+        with exact_numerics(self.device, self._recipe.training), torch.inference_mode():
+            self._heads = heads = dict(self._head(stage, snapshot, progress) for stage in stages)
             for rows, batch in itertools.chain.from_iterable(self._windows.of(inputs, self.device)):
                 features = self._features.of(self.model.passes, batch).cpu()
                 for number, head in enumerate(heads.values()):
@@ -264,7 +265,9 @@ class Workshop:
                 progress(WorkStep(count=len(rows) * len(stages)))
         return logits
 
-    def _head(self, stage: Stage, snapshot: Snapshot) -> tuple[tuple[str, ...], Nearest | LinearHead]:
+    def _head(
+        self, stage: Stage, snapshot: Snapshot, progress: Progress
+    ) -> tuple[tuple[str, ...], Nearest | LinearHead]:
         """The head of what is made of some slices, by their keys; from memory if it answered last."""
         keys = tuple(snapshot.stages[link] for link in stage.chain)
         if (known := self._heads.get(keys)) is not None:
@@ -274,8 +277,7 @@ class Workshop:
         if stage.kind == "prototypes":
             return keys, Nearest.of(list(left))
         target, outputs = self._recipe.task.target, self.model.base.answers
-        slices = zip(stage.prefix, left, strict=True)
-        return keys, solved(slices, target=target, outputs=outputs, projection=self._projection)
+        return keys, solved(left, target=target, outputs=outputs, projection=self._projection, progress=progress)
 
     @cached_property
     def _projection(self) -> Projection:

@@ -104,7 +104,8 @@ def _refuse_unfit(parts: Parts, encoder: Encoder) -> None:
                 "token ids. Serve it without --engine"
             )
     if recipe.method.of_slices:
-        problems.append(f"the {recipe.method.of_slices} of slices answer, and no engine has them")
+        answering = f"the {recipe.method.of_slices} of slices"
+        problems.append(f"method {recipe.method} answers with {answering}, which no engine has")
     if recipe.prediction.ensemble == "sequences":
         problems.append("prediction.ensemble: sequences has several chains a shard answer, and one of each is exported")
     if problems:
