@@ -266,6 +266,22 @@ def test_serving_while_people_are_deleted():
     assert not any(during[name] for name in counts)
 
 
+def test_ridge():
+    small, answers = stored("ridge-effective"), stored("ridge-answers")
+    worst = answers["worst"]
+    loads = [each[when] for each in (small, answers) for when in ("load_before", "load_after")]
+    told = " ".join(PAGE.split())
+    for shown in (
+        f"`ridge`, AMD EPYC, loads of {min(loads):.1f} to {max(loads):.1f}",
+        f"{small['records']:,} records, {small['slices']} slices",
+        f"effective after {1000 * small['effective']:.0f} ms and erased after {1000 * small['erased']:.0f} ms",
+        f"its repair takes {small['repair']:.1f}, a bare pass over its slice {small['pass_over_a_slice']:.1f}",
+        f"the next answer {small['answer']:.1f}",
+        f"at most {worst['many']:.2f} times a bare pass for 1,000 inputs, {worst['single']:.2f} for one",
+    ):
+        assert shown in told
+
+
 def test_the_gpus():
     files = sorted(RESULTS.glob("gpu-*.json"))
     assert len(files) == 2
