@@ -52,7 +52,7 @@ GUESSES = 20
 T = TypeVar("T")
 _FOLDER = "s3t-compare"
 _SECRET = Secret(salt="s3t compare")
-"""Of the sample: the same records each time. Nothing keeps these hashes."""
+"""Secret of the hashes that choose the sample: the same records each time. The hashes are not stored."""
 PARTS = ("method", "partition", "sequences")
 """Parts of a recipe that make a system."""
 _OF_ITS_OWN: Any = {
@@ -152,7 +152,7 @@ def systems_of(recipe: Recipe, *, records: int, layers: int) -> tuple[dict[str, 
 
 
 def _shape(recipe: Recipe) -> tuple[Any, ...]:
-    """What makes two systems the same."""
+    """Values that are equal if two recipes make the same system."""
     method, repair = recipe.method, recipe.deletion.repair
     chains = repair if isinstance(repair, RepairAsNeeded) else recipe.budget
     width = getattr(recipe.adapter, method.width) if method.trains else None

@@ -59,7 +59,7 @@ def table_for(task):
 def stored(request, monkeypatch):
     """What slices leave: features, as they are so small, or sums and a sample."""
     if request.param:
-        monkeypatch.setattr(ridge, "FEATURE_BYTES", 1e6)
+        monkeypatch.setattr(ridge, "is_few", lambda *_: False)
         monkeypatch.setattr(ridge, "SAMPLE", 3)
     return request.param
 
@@ -240,7 +240,7 @@ PLANTED = {
 def test_planted_leaks_are_caught(leak, text_model, tmp_path, monkeypatch):
     table, gone = tiny.text_table(), ["r1", "r4", "r9"]
     with monkeypatch.context() as patch:
-        patch.setattr(ridge, "FEATURE_BYTES", 1e6)
+        patch.setattr(ridge, "is_few", lambda *_: False)
         never_knew = trained_run(tmp_path / "never-knew", recipe_with(text_model), table[~table.id.isin(gone)])
         if leak is not None:
             where, name, plant = PLANTED[leak]

@@ -37,9 +37,9 @@ class Inventory:
     alive: Mapping[Stage, str]
     """Live stages and the keys of their artifacts: none of their slices has lost a record since."""
     of_slices: SliceKind | None = None
-    """What the method makes of every slice alone."""
+    """Kind of the artifact that every slice has of its own, where the method makes one."""
     alone: bool = False
-    """True if that answers without a live model."""
+    """True if these artifacts answer without a live model."""
     scores: Mapping[str, float] | None = None
     """Validation score of each live prefix, by the key of its last stage; None where depth alone chooses."""
 
@@ -128,8 +128,10 @@ class Inventory:
 
     def depths(self) -> tuple[int, ...]:
         """The serving depth of every shard, 0 for one that does not answer; without models, the slices of its head."""
-        heads = {shard: len(head.prefix) for shard, head in self.heads().items()}
-        found = {shard: member.depth for shard, member in self._members.items()} if self.trains else heads
+        if self.trains:
+            found = {shard: member.depth for shard, member in self._members.items()}
+        else:
+            found = {shard: len(head.prefix) for shard, head in self.heads().items()}
         return tuple(found.get(shard, 0) for shard in range(len(self.orders)))
 
     def records_in(self, shard: int, prefix: Order) -> int:

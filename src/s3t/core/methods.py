@@ -43,7 +43,7 @@ class Method:
     trains: bool = True
     """True if stages train a model; else what is made of each slice answers alone."""
     of_slices: SliceKind | None = None
-    """What is made of every slice alone, beside the stages that train a model or in their place."""
+    """Kind of the artifact that every slice has of its own, beside the trained stages or in their place."""
 
     def __str__(self) -> str:
         return self.name

@@ -21,7 +21,7 @@ from s3t.core.methods import Method
 from s3t.core.places import Order, Secret
 
 SliceKind: TypeAlias = Literal["prototypes", "statistics"]
-"""What is made of one slice alone, without an order: class means, or the sums from which a ridge head is solved."""
+"""Kind of an artifact that is made of one slice, without an order: class means, or what a ridge head is solved from."""
 Kind: TypeAlias = Literal["model"] | SliceKind
 
 

@@ -1,10 +1,11 @@
 """One linear head for all slices, solved in closed form: ridge regression on features of the frozen base model.
 
-A slice leaves its features, or, where these are many, what the solution needs of them: their Gram matrix and
-their products with the targets; and a sample of them. The head is solved from what is alive, slice after slice in their
-order, whenever that has changed. So it is the one that was solved had the deleted records never been there. Nothing is
-subtracted, and nothing is chosen before: which features the head reads, how strong the penalty is, and how sharp the
-probabilities are, follows from the records that are left, each answered by a head without its own part of the slices.
+A slice leaves its features, or, where it has more records than a head has features, what the solution needs of them:
+their Gram matrix and their products with the targets; and a sample of them. The head is solved from what is alive,
+slice after slice in their order, whenever that has changed. So it is the one that was solved had the deleted records
+never been there. Nothing is subtracted, and nothing is chosen before: which features the head reads, how strong the
+penalty is, and how sharp the probabilities are, follows from the records that are left, each answered by a head
+without its own part of the slices.
 
 Features are the base's, and beside them what a drawn projection and a ReLU make of the last layer's (RanPAC; McDonnell
 et al. 2023, arXiv 2307.02251). On some data the head is better without these.
@@ -31,12 +32,10 @@ from s3t.models.adapters import StageTensors
 from s3t.tasks import Target
 
 FEATURES, TARGETS, GRAM, PRODUCTS = "features", "targets", "gram", "products"
-FEATURE_BYTES = 16
-"""Bytes that count for a number of a stored feature: four times what it takes, for sums are solved sooner."""
 SAMPLE = 256
-"""Features of a slice that are answered by heads without it; of a slice that leaves sums, these are kept."""
+"""Records of a slice that heads without it answer, at most. A slice that leaves sums leaves their features, too."""
 TRIED = 4096
-"""Features that are answered at most, in all: with many slices and labels, this would take longer than the rest."""
+"""Records of all slices that are answered so, at most: with many slices and labels, it would take the most time."""
 PARTS = 3
 """Parts of the slices that are left out in turn."""
 PENALTIES = tuple(10.0**power for power in range(-4, 3))
@@ -48,7 +47,8 @@ class Projection:
     """Features as heads read them, in float64."""
 
     drawn: Tensor | None
-    """Of the first features to K - D more, which are in the mean as long as all; None: there are no more."""
+    """A matrix with K - D columns, by which the first features are multiplied, to make K - D more; None: none are made.
+    Its scale makes the new ones, together, about as long as the D that are there."""
 
     @classmethod
     def draw(cls, seed: int, *, width: int, size: int, length: float) -> Self:
@@ -104,7 +104,7 @@ class Rows(NamedTuple):
         return Sums(with_one.t() @ with_one, with_one.t() @ self.targets)
 
     def solutions(self, width: int, penalties: Sequence[float]) -> Iterator[tuple[Tensor, Tensor]]:
-        """As of `Sums`."""
+        """The same as of their sums, but for rounding."""
         count = max(1, len(self.features))
         mean_K, mean_C = self.features[:, :width].sum(dim=0) / count, self.targets.sum(dim=0) / count
         centred = self.features[:, :width] - mean_K
@@ -123,11 +123,16 @@ def _solution(matrix: Tensor, right: Tensor, penalty: float, lengths: Tensor, wi
     return torch.cholesky_solve(right, torch.linalg.cholesky(ridge))
 
 
+def is_few(records: int, features: int) -> bool:
+    """True if a head is solved from records, since their sums would be larger and take longer."""
+    return records < features
+
+
 def added(first: Sums | Rows, second: Sums | Rows) -> Sums | Rows:
     """Records of both."""
     if isinstance(first, Rows) and isinstance(second, Rows):
         rows = Rows(torch.cat([first.features, second.features]), torch.cat([first.targets, second.targets]))
-        return rows if len(rows.features) < rows.features.shape[1] else rows.sums()
+        return rows if is_few(len(rows.features), rows.features.shape[1]) else rows.sums()
     (gram, products), (more, with_targets) = (
         each.sums() if isinstance(each, Rows) else each for each in (first, second)
     )
@@ -135,9 +140,8 @@ def added(first: Sums | Rows, second: Sums | Rows) -> Sums | Rows:
 
 
 def statistics(features_UD: Tensor, targets_U: Tensor, *, outputs: int, projection: Projection) -> StageTensors:
-    """What a slice leaves: its features, D a row, or its sums and a sample."""
-    sums = projection.size(features_UD.shape[1]) + 1
-    if features_UD.numel() * FEATURE_BYTES <= (sums + outputs) * sums * 8:
+    """The artifact of a slice: the features of its records; or, if they are many, their sums and a sample of them."""
+    if is_few(len(features_UD), projection.size(features_UD.shape[1])):
         return StageTensors(block={FEATURES: features_UD, TARGETS: targets_U}, head={})
     whole = Rows(projection.of(features_UD), numbers(targets_U, outputs)).sums()
     rows = _sample(len(features_UD), SAMPLE)
@@ -158,7 +162,7 @@ def numbers(targets_U: Tensor, outputs: int) -> Tensor:
 
 
 class Scale(NamedTuple):
-    """How outputs become logits: they are probabilities, but for their sharpness."""
+    """How outputs, which lie between 0 and 1 or near them, become logits."""
 
     middle: float = 0.0
     temperature: float = 1.0

@@ -187,6 +187,8 @@ class Workshop:
             features, targets = slice_features(
                 self.model, contents, self.encoder, self._features, batch_size=training.batch_size, progress=progress
             )
+            if not self._recipe.method.trains:
+                self.material.forget([contents.place])  # no other stage reads it, and all slices may not fit in memory
             if stage.kind == "prototypes":
                 return prototypes(features, targets, labels=len(self._labels))
             return statistics(features, targets, outputs=self.model.base.answers, projection=self._projection)
