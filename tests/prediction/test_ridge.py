@@ -12,6 +12,7 @@ from sklearn.metrics import f1_score
 from s3t.prediction import ridge
 from s3t.prediction.ridge import (
     FEATURES,
+    FIRST,
     GRAM,
     PARTS,
     PENALTIES,
@@ -61,7 +62,8 @@ def by_sklearn(features, targets, penalty):
 
 
 def chosen_by_hand(made):
-    """The penalty with the best macro F1, each part answered by the others' solution, and then the temperature."""
+    """The penalty with the best macro F1 of those that are tried, each part answered by the others' solution, and then
+    the temperature."""
     answered = {}
     for penalty in PENALTIES:
         outputs, right = [], []
@@ -81,7 +83,11 @@ def chosen_by_hand(made):
         logits = outputs / math.exp(logarithm)
         return float(np.mean(np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(len(logits)), right]))
 
-    best = max(PENALTIES, key=f1)
+    place, before = FIRST, None
+    while place != before:
+        beside = [each for each in (place, place - 1, place + 1) if 0 <= each < len(PENALTIES)]
+        before, place = place, max(beside, key=lambda each: f1(PENALTIES[each]))
+    best = PENALTIES[place]
     return best, math.exp(minimize_scalar(loss, bounds=(-6, 2), args=answered[best], method="bounded").x)
 
 
@@ -101,7 +107,7 @@ def test_the_head_is_the_solution_for_all_slices_with_what_left_out_ones_chose(c
 
 
 def test_a_slice_leaves_its_features_or_its_sums_whichever_is_smaller_and_the_head_is_the_same(monkeypatch):
-    made = slices(4, 400)
+    made = slices(4, 800)
     left = statistics(*made[0], outputs=3, projection=BARE)
     assert {name: tuple(value.shape) for name, value in left.block.items()} == {
         FEATURES: (SAMPLE, 5),
@@ -124,22 +130,31 @@ def test_a_slice_leaves_its_features_or_its_sums_whichever_is_smaller_and_the_he
 
 
 def test_a_sample_comes_from_all_over_a_slice_not_from_its_shortest_records():
-    features = torch.arange(2000.0)[:, None].expand(2000, 5)
-    left = statistics(features, torch.zeros(2000, dtype=torch.int64), outputs=3, projection=BARE)
+    features = torch.arange(4000.0)[:, None].expand(4000, 5)
+    left = statistics(features, torch.zeros(4000, dtype=torch.int64), outputs=3, projection=BARE)
     taken = left.block[FEATURES][:, 0]
     assert taken[0] == 0
-    assert taken[-1] == 1999
-    assert float(taken.diff().max()) <= math.ceil(2000 / SAMPLE)
+    assert taken[-1] == 3999
+    assert float(taken.diff().max()) <= math.ceil(4000 / SAMPLE)
 
 
 def test_of_many_slices_no_more_is_answered_and_all_of_them_are_solved_for(monkeypatch):
     answered = []
     made = ridge._chosen
     monkeypatch.setattr(ridge, "_chosen", lambda parts, *rest: answered.extend(parts) or made(parts, *rest))
-    monkeypatch.setattr(ridge, "TRIED", 30)
+    monkeypatch.setattr(ridge, "TRIED", 10)
     head_of(slices(12, 40))
     assert [len(part.features) for part in answered] == [len(part.targets) for part in answered] == [10] * PARTS
-    assert sum(int(part.records.gram[-1, -1]) for part in answered) == 12 * 40
+    assert sum(int(part.records.gram[0, 0]) for part in answered) == 12 * 40
+
+
+@pytest.mark.parametrize(("tried", "answered"), [(10, 10), (300, 160), (400, 320), (4000, 480)])
+def test_parts_are_left_out_until_enough_records_are_answered(tried, answered, monkeypatch):
+    counts, made = [], ridge._scaled
+    monkeypatch.setattr(ridge, "_scaled", lambda outputs, *rest: counts.append(len(outputs)) or made(outputs, *rest))
+    monkeypatch.setattr(ridge, "TRIED", tried)
+    head_of(slices(12, 40))
+    assert counts == [answered]
 
 
 def test_numbers_are_solved_for_as_they_are():
@@ -203,7 +218,9 @@ def test_solving_can_be_stopped_at_every_step():
     heard = []
     left = [statistics(*part, outputs=3, projection=BARE) for part in slices(6, 40)]
     solved(iter(left), target=CLASSES, outputs=3, projection=BARE, progress=heard.append)
-    assert len(heard) == 6 + PARTS * len(PENALTIES)
+    tried, rest = divmod(len(heard) - 6, PARTS)
+    assert rest == 0
+    assert 3 <= tried <= len(PENALTIES)
 
     def stop(_):
         raise InterruptedError
@@ -262,5 +279,5 @@ def test_records_of_parts_are_those_of_all_in_either_form():
         assert torch.allclose(whole.products, together.products)
     few = added(Rows(x[:2].double(), numbers(y[:2], 3)), Rows(x[2:4].double(), numbers(y[2:4], 3)))
     assert isinstance(few, Rows)
-    pairs = zip(few.solutions(5, PENALTIES), few.sums().solutions(5, PENALTIES), strict=True)
+    pairs = [(few.solution(5, penalty), few.sums().solution(5, penalty)) for penalty in PENALTIES]
     assert all(torch.allclose(ours, same) for pair in pairs for ours, same in zip(*pair, strict=True))

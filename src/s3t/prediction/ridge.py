@@ -4,7 +4,7 @@ A slice leaves its features, or, where it has more records than a head has featu
 their Gram matrix and their products with the targets; and a sample of them. The head is solved from what is alive,
 slice after slice in their order, whenever that has changed. So it is the one that was solved had the deleted records
 never been there. Nothing is subtracted, and nothing is chosen before: which features the head reads, how strong the
-penalty is, and how sharp the probabilities are, follows from the records that are left, each answered by a head
+penalty is, and how sharp the probabilities are, follows from records that are left, each answered by a head
 without its own part of the slices.
 
 Features are the base's, and beside them what a drawn projection and a ReLU make of the last layer's (RanPAC; McDonnell
@@ -15,11 +15,12 @@ Shapes: U answers; D features; K features of the head; C outputs.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import reduce
-from itertools import product
+from functools import cache, reduce
 from typing import Any, NamedTuple, Self
 
 import torch
@@ -32,14 +33,19 @@ from s3t.models.adapters import StageTensors
 from s3t.tasks import Target
 
 FEATURES, TARGETS, GRAM, PRODUCTS = "features", "targets", "gram", "products"
-SAMPLE = 256
+SAMPLE = 512
 """Records of a slice that heads without it answer, at most. A slice that leaves sums leaves their features, too."""
-TRIED = 4096
-"""Records of all slices that are answered so, at most: with many slices and labels, it would take the most time."""
+TRIED = 2048
+"""Records of a part that are answered so, at most. Once half as many are, no other part is left out: it would cost as
+much again, and choose the same."""
 PARTS = 3
-"""Parts of the slices that are left out in turn."""
+"""Parts of the slices of which one is left out."""
 PENALTIES = tuple(10.0**power for power in range(-4, 3))
 """Penalties that are tried, as shares of the features' mean variance."""
+FIRST = 2
+"""The penalty from which the search for a better one starts. At it, the features are chosen."""
+BLOCK = 256
+"""Columns of a Gram matrix that are computed at a time."""
 
 
 @dataclass(frozen=True)
@@ -71,24 +77,24 @@ class Projection:
 
 
 class Sums(NamedTuple):
-    """Sums over records, each with a feature 1 behind the others."""
+    """Sums over records, each with a feature 1 before the others."""
 
     gram: Tensor
-    """(K + 1) x (K + 1)."""
+    """(1 + K) x (1 + K), of which blocks above the diagonal are 0: it is symmetric."""
     products: Tensor
-    """With the targets, (K + 1) x C."""
+    """With the targets, (1 + K) x C."""
 
-    def solutions(self, width: int, penalties: Sequence[float]) -> Iterator[tuple[Tensor, Tensor]]:
-        """For each penalty the weights of the first features, width x C, and the biases, C. These are not penalised, so
-        features count from their mean.
+    def solution(self, width: int, penalty: float) -> tuple[Tensor, Tensor]:
+        """The weights of the first features, width x C, and the biases, C. These are not penalised, so features count
+        from their mean.
         """
-        count = self.gram[-1, -1].clamp(min=1.0)
-        mean_K, mean_C = self.gram[-1, :width] / count, self.products[-1] / count
-        gram = self.gram[:width, :width] - count * torch.outer(mean_K, mean_K)
-        products = self.products[:width] - count * torch.outer(mean_K, mean_C)
-        for penalty in penalties:
-            weights = _solution(gram, products, penalty, self.gram[:width, :width].trace(), width)
-            yield weights, mean_C - mean_K @ weights
+        gram = self.gram[: 1 + width, : 1 + width].clone()
+        count = gram[0, 0].clamp_(min=1.0)
+        lengths = gram.diagonal()[1:].sum()
+        spread = lengths - gram[1:, 0].square().sum() / count
+        gram.diagonal()[1:].add_(_ridge(penalty, spread, lengths, width))
+        solution = _solution(gram, self.products[: 1 + width])
+        return solution[1:], solution[0]
 
 
 class Rows(NamedTuple):
@@ -100,27 +106,38 @@ class Rows(NamedTuple):
     """U x C."""
 
     def sums(self) -> Sums:
-        with_one = torch.cat([self.features, self.features.new_ones(len(self.features), 1)], dim=1)
-        return Sums(with_one.t() @ with_one, with_one.t() @ self.targets)
+        features, size = self.features, self.features.shape[1]
+        gram = features.new_zeros(1 + size, 1 + size)
+        gram[0, 0], gram[1:, 0] = len(features), features.sum(dim=0)
+        for start in range(0, size, BLOCK):
+            block = features[:, start:].t() @ features[:, start : start + BLOCK]
+            gram[1 + start :, 1 + start : 1 + start + BLOCK] = block
+        return Sums(gram, torch.cat([self.targets.sum(dim=0)[None], features.t() @ self.targets]))
 
-    def solutions(self, width: int, penalties: Sequence[float]) -> Iterator[tuple[Tensor, Tensor]]:
+    def solution(self, width: int, penalty: float) -> tuple[Tensor, Tensor]:
         """The same as of their sums, but for rounding."""
         count = max(1, len(self.features))
-        mean_K, mean_C = self.features[:, :width].sum(dim=0) / count, self.targets.sum(dim=0) / count
-        centred = self.features[:, :width] - mean_K
-        kernel, lengths = centred @ centred.t(), self.features[:, :width].square().sum()
-        for penalty in penalties:
-            weights = centred.t() @ _solution(kernel, self.targets - mean_C, penalty, lengths, width)
-            yield weights, mean_C - mean_K @ weights
+        features = self.features[:, :width]
+        mean_K, mean_C = features.sum(dim=0) / count, self.targets.sum(dim=0) / count
+        centred = features - mean_K
+        kernel = centred @ centred.t()
+        kernel.diagonal().add_(_ridge(penalty, kernel.trace(), features.square().sum(), width))
+        weights = centred.t() @ _solution(kernel, self.targets - mean_C)
+        return weights, mean_C - mean_K @ weights
 
 
-def _solution(matrix: Tensor, right: Tensor, penalty: float, lengths: Tensor, width: int) -> Tensor:
-    """The solution of a matrix with a penalty. `lengths` are the squares of the features, before they were centred:
-    where these hardly vary, what is left of the matrix is rounding, and the penalty is above that.
+def _ridge(penalty: float, spread: Tensor, lengths: Tensor, width: int) -> Tensor:
+    """What a penalty adds to a diagonal. `spread` and `lengths` are the features' squares, from their mean and from 0:
+    where they hardly vary, what is left of the matrix is rounding, and the penalty is above that.
     """
-    ridge = matrix.clone()
-    ridge.diagonal().add_(torch.maximum(penalty * matrix.trace(), 1e-10 * lengths).clamp(min=1e-300) / width)
-    return torch.cholesky_solve(right, torch.linalg.cholesky(ridge))
+    return torch.maximum(penalty * spread, 1e-10 * lengths).clamp(min=1e-300) / width
+
+
+def _solution(matrix: Tensor, right: Tensor) -> Tensor:
+    """Of a positive definite matrix, of which what is above the diagonal is not read."""
+    lower = torch.linalg.cholesky(matrix)
+    half = torch.linalg.solve_triangular(lower, right, upper=False)  # twice this is quicker than torch.cholesky_solve
+    return torch.linalg.solve_triangular(lower.t(), half, upper=True)
 
 
 def is_few(records: int, features: int) -> bool:
@@ -193,7 +210,7 @@ class _Part(NamedTuple):
 
     def thinned(self) -> Self:
         """With as much of the sample as is answered."""
-        rows = _sample(len(self.features), TRIED // PARTS)
+        rows = _sample(len(self.features), TRIED)
         return self._replace(features=self.features[rows], targets=self.targets[rows])
 
 
@@ -225,34 +242,42 @@ def solved(
     ordered = [parts[number].thinned() for number in sorted(parts)]
     chosen, penalty, scale = _chosen(ordered, target, sorted({width, projection.size(width)}), progress)
     whole = reduce(added, [part.records for part in ordered])
-    ((weights, bias),) = whole.solutions(chosen, [penalty])
+    weights, bias = whole.solution(chosen, penalty)
     return LinearHead(projection if chosen > width else Projection(None), weights, bias, scale)
 
 
 def _chosen(
     parts: Sequence[_Part], target: Target, widths: Sequence[int], progress: Progress
 ) -> tuple[int, float, Scale]:
-    """Number of features, penalty and scale that answer the samples best, each without its own part."""
-    targets = torch.cat([part.targets for part in parts])
-    if len(parts) == 1 or not len(targets):
+    """Number of features, penalty and scale that answer samples best that are not of the parts which they follow from:
+    the features at one penalty, and then this, as long as one beside it is better.
+    """
+    if len(parts) == 1 or not sum(len(part.targets) for part in parts):
         return widths[0], 1.0, Scale(0.5, 0.1) if target.has_labels else Scale()
-    outputs: dict[tuple[int, float], list[Tensor]] = {each: [] for each in product(widths, PENALTIES)}
-    for number, part in enumerate(parts):
-        others = reduce(added, [other.records for place, other in enumerate(parts) if place != number])
-        for width in widths:
-            for penalty, (weights, bias) in zip(PENALTIES, others.solutions(width, PENALTIES), strict=True):
-                progress(WorkStep(count=0))
-                outputs[width, penalty].append(part.features[:, :width] @ weights + bias)
-    answered = {each: torch.cat(outputs.pop(each)) for each in tuple(outputs)}
+    answered = list(itertools.accumulate(len(part.targets) for part in parts))
+    left_out = parts[: 1 + bisect_left(answered, min(TRIED // 2, answered[-1]))]
+    others = [reduce(added, [other.records for other in parts if other is not part]) for part in left_out]
+    targets = torch.cat([part.targets for part in left_out])
+    outputs: dict[tuple[int, int], Tensor] = {}
 
-    def loss(found: Tensor) -> float:
+    @cache
+    def loss(width: int, place: int) -> float:
+        if not 0 <= place < len(PENALTIES):
+            return math.inf
+        found = []
+        for part, records in zip(left_out, others, strict=True):
+            progress(WorkStep(count=0))
+            weights, bias = records.solution(width, PENALTIES[place])
+            found.append(part.features[:, :width] @ weights + bias)
+        outputs[width, place] = answers = torch.cat(found)
         if not targets.dtype.is_floating_point:
-            return -_macro_f1(found.argmax(dim=1), targets)
-        return float(target.loss(_scaled(found, targets, target).logits(found), targets))
+            return -_macro_f1(answers.argmax(dim=1), targets)
+        return float(target.loss(_scaled(answers, targets, target).logits(answers), targets))
 
-    losses = {each: loss(found) for each, found in answered.items()}
-    best = min(losses, key=losses.__getitem__)
-    return *best, _scaled(answered[best], targets, target)
+    width, best = min(widths, key=lambda width: loss(width, FIRST)), FIRST
+    while (better := min((best, best - 1, best + 1), key=lambda place: loss(width, place))) != best:
+        best = better
+    return width, PENALTIES[best], _scaled(outputs[width, best], targets, target)
 
 
 def _scaled(outputs_UC: Tensor, targets_U: Tensor, target: Target) -> Scale:
