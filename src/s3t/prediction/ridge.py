@@ -4,8 +4,8 @@ A slice leaves its features, or, where it has more records than a head has featu
 their Gram matrix and their products with the targets; and a sample of them. The head is solved from what is alive,
 slice after slice in their order, whenever that has changed. So it is the one that was solved had the deleted records
 never been there. Nothing is subtracted, and nothing is chosen before: which features the head reads, how strong the
-penalty is, and how sharp the probabilities are, follows from records that are left, each answered by a head
-without its own part of the slices.
+penalty is, and how sharp the probabilities are, follows from records that are left, each answered by a head without
+its own part of the slices.
 
 Features are the base's, and beside them what a drawn projection and a ReLU make of the last layer's (RanPAC; McDonnell
 et al. 2023, arXiv 2307.02251). On some data the head is better without these.
@@ -137,7 +137,8 @@ def _solution(matrix: Tensor, right: Tensor) -> Tensor:
     """Of a positive definite matrix, of which what is above the diagonal is not read."""
     lower = torch.linalg.cholesky(matrix)
     half = torch.linalg.solve_triangular(lower, right, upper=False)  # twice this is quicker than torch.cholesky_solve
-    return torch.linalg.solve_triangular(lower.t(), half, upper=True)
+    solution: Tensor = torch.linalg.solve_triangular(lower.t(), half, upper=True)
+    return solution
 
 
 def is_few(records: int, features: int) -> bool:
