@@ -10,6 +10,10 @@
     answers     1,000 inputs, and single ones, of banking77, SST-2 and CIFAR-10: `Run.predict` against the bare pass
                 that a competent user writes with transformers: inputs sorted by length, batches of the same size, no
                 gradients, the mean of the last layer; in turns
+    opponent    all records of banking77 and SST-2, 10,000 of CIFAR-10: training until the first answer, accuracy, and
+                five deletions of one record until the next answer, of s3t and of what a competent user writes: the
+                same features by transformers, kept in memory, and scikit-learn's logistic regression (C of 1, 10 and
+                100 by a held-out tenth) or RidgeClassifierCV, fitted anew without the record; in turns
 
 Until a deletion is effective and erased, time is the wall's, as the log has it. Other seconds are the processor's.
 Writes benchmarks/results/ridge-PART.json. With --quick: a few records; that it works, no measurement.
@@ -22,7 +26,7 @@ import io
 import json
 import multiprocessing
 import os
-import resource
+import re
 import sys
 import tempfile
 import time
@@ -30,7 +34,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -38,6 +42,8 @@ import pyarrow as pa
 import pyarrow.parquet
 import torch
 from PIL import Image
+from sklearn.linear_model import LogisticRegression, RidgeClassifierCV
+from sklearn.model_selection import GridSearchCV, ShuffleSplit
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel
 
 import s3t
@@ -49,6 +55,7 @@ from s3t.models.source import model_folder
 from s3t.program import set_up_process
 from testing import tiny
 
+T = TypeVar("T")
 RESULTS = Path(__file__).parent / "results"
 CHUNK, SLICE = 50_000, 10_000
 FEATURES, LAYERS = 2_048, 3
@@ -150,7 +157,8 @@ def with_peak(measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     began = time.perf_counter()
     found = measure()
     wall = time.perf_counter() - began
-    return {**found, "wall": wall, "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
+    (peak,) = re.findall(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())  # ru_maxrss is the parent's, too
+    return {**found, "wall": wall, "peak_bytes": int(peak) * 1024}
 
 
 def init(folder: Path, recipe: Mapping[str, Any]) -> dict[str, Any]:
@@ -220,8 +228,8 @@ def effective(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
         run.predict(inputs)
         records = list(found.train.id[: 2 if options.quick else 10])
         result = deleted(run, records, inputs, answers=len(records))
-        shape = {"batch_size": run.recipe.training.batch_size, "length": run.recipe.text.max_length}
-    bare = Bare(recipe["base_model"], precision="float32", **shape)
+        size, length = run.recipe.training.batch_size, run.recipe.text.max_length
+    bare = Bare(recipe["base_model"], batch_size=size, length=length)
     texts = list(found.train.text[: len(found.train) // 12])
     bare.of_texts(texts[:100])
     one_pass = float(np.median([seconds_of(lambda: bare.of_texts(texts)) for _ in range(3)]))
@@ -234,42 +242,59 @@ def effective(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
 class Bare:
     """Bare passes of a base model."""
 
-    def __init__(self, base_model: str, *, batch_size: int, length: int, precision: str) -> None:
+    def __init__(
+        self, base_model: str, *, batch_size: int, length: int, precision: str = "float32", joined: bool = False
+    ) -> None:
         folder = model_folder(base_model)
         self._model = AutoModel.from_pretrained(folder, add_pooling_layer=False).eval()
         self._batch_size, self._length, self._reduced = batch_size, length, precision == "bfloat16"
+        top = self._model.config.num_hidden_layers
+        self._layers = tuple(round(top * number / LAYERS) for number in range(LAYERS, 0, -1)) if joined else ()
         self._is_of_images = (folder / "preprocessor_config.json").is_file()
         self._encode = image_processor(folder) if self._is_of_images else AutoTokenizer.from_pretrained(folder)
 
     def of(self, values: Sequence[Any]) -> np.ndarray:
+        """Means of the last layer's states; with `joined`, of three layers' (of images the first states, too), each
+        scaled to length 1. In the inputs' order.
+        """
         return self.of_images(values) if self._is_of_images else self.of_texts(values)
 
     def of_texts(self, texts: Sequence[str]) -> np.ndarray:
-        """Means of token states, in the inputs' order."""
         encoded = self._encode(texts, truncation=True, max_length=self._length)["input_ids"]
         order = sorted(range(len(encoded)), key=lambda row: len(encoded[row]))
-        found = np.zeros((len(texts), self._model.config.hidden_size), dtype=np.float32)
+        width = self._model.config.hidden_size * max(1, len(self._layers))
+        found = np.zeros((len(texts), width), dtype=np.float32)
         for rows in self._parts(order):
             batch = self._encode.pad({"input_ids": [encoded[row] for row in rows]}, return_tensors="pt")
             mask = batch["attention_mask"][:, :, None]
-            found[rows] = ((self._states(**batch) * mask).sum(dim=1) / mask.sum(dim=1)).numpy()
+            means = [(states * mask).sum(dim=1) / mask.sum(dim=1) for states in self._states(**batch)]
+            found[rows] = self._joined(means)
         return found
 
     def of_images(self, files: Sequence[bytes]) -> np.ndarray:
         found = []
         for rows in self._parts(range(len(files))):
             images = [Image.open(io.BytesIO(files[row])).convert("RGB") for row in rows]
-            found.append(self._states(**self._encode(images, return_tensors="pt")).mean(dim=1).numpy())
+            states = self._states(**self._encode(images, return_tensors="pt"))
+            first = [each[:, 0] for each in states if self._layers]
+            found.append(self._joined([*(each.mean(dim=1) for each in states), *first]))
         return np.concatenate(found)
 
     def _parts(self, order: Sequence[int]) -> list[list[int]]:
         return [list(order[start : start + self._batch_size]) for start in range(0, len(order), self._batch_size)]
 
-    def _states(self, **batch: Any) -> torch.Tensor:
+    def _joined(self, vectors: Sequence[torch.Tensor]) -> np.ndarray:
+        if self._layers:
+            vectors = [torch.nn.functional.normalize(each, dim=1) for each in vectors]
+        joined: np.ndarray = torch.cat(list(vectors), dim=1).numpy()
+        return joined
+
+    def _states(self, **batch: Any) -> list[torch.Tensor]:
         reduced = torch.autocast("cpu", torch.bfloat16, enabled=self._reduced, cache_enabled=False)
         with torch.inference_mode(), reduced:
-            states: torch.Tensor = self._model(**batch).last_hidden_state
-        return states.float()
+            output = self._model(**batch, output_hidden_states=bool(self._layers))
+        others = [output.hidden_states[layer] for layer in self._layers[1:]]
+        return [states.float() for states in (output.last_hidden_state, *others)]
 
 
 def answers(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
@@ -284,8 +309,8 @@ def answers(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
             path = folder / name / precision
             with s3t.Run.create(path, recipe=recipe, data=plain_images(found.train), public_data=True) as run:
                 run.train()
-                shape = {"batch_size": run.recipe.prediction.batch_size, "length": run.recipe.text.max_length}
-                bare = Bare(recipe["base_model"], precision=precision, **shape)
+                size, length = run.recipe.prediction.batch_size, run.recipe.text.max_length
+                bare = Bare(recipe["base_model"], batch_size=size, length=length, precision=precision)
                 data_sets.setdefault(name, {})[precision] = compared(run, bare, inputs)
             print(name, precision, data_sets[name][precision], file=sys.stderr, flush=True)
     worst = {
@@ -314,17 +339,102 @@ def compared(run: s3t.Run, bare: Bare, inputs: pd.DataFrame) -> dict[str, Any]:
     return result
 
 
+# Against scikit-learn
+
+
+def logistic_regression(features: np.ndarray, labels: np.ndarray) -> Any:
+    tenth = ShuffleSplit(1, test_size=0.1, random_state=0)
+    search = GridSearchCV(LogisticRegression(max_iter=1_000), {"C": [1, 10, 100]}, cv=tenth)
+    return search.fit(features, labels).best_estimator_
+
+
+def ridge_classifier(features: np.ndarray, labels: np.ndarray) -> Any:
+    return RidgeClassifierCV(alphas=[10.0**power for power in range(-4, 3)]).fit(features, labels)
+
+
+OPPONENTS = {"logistic": logistic_regression, "ridge_classifier": ridge_classifier}
+
+
+def opponent(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """CPU seconds and accuracy of s3t and of scikit-learn."""
+    torch.set_num_threads(1)
+    data_sets: dict[str, Any] = {}
+    for name in DATA_SETS:
+        limit = 10_000 if name == "cifar10" else None
+        found = task(name, records=200 if options.quick else limit, tried=40 if options.quick else 3_000)
+        column = "image" if name == "cifar10" else found.recipe["columns"]["text"]
+        tables = plain_images(found.train), plain_images(found.test)
+        recipe = recipe_for(found.recipe, slices=12)
+        data_sets[name] = against(folder / name, recipe, *tables, column, count=2 if options.quick else ROUNDS)
+        print(name, data_sets[name], file=sys.stderr, flush=True)
+    return {"data_sets": data_sets}
+
+
+def against(
+    folder: Path, recipe: Mapping[str, Any], train: pd.DataFrame, test: pd.DataFrame, column: str, *, count: int
+) -> dict[str, Any]:
+    one, labels, left = test[[column]].head(1), train.label.to_numpy(), np.ones(len(train), dtype=bool)
+    times: dict[str, list[float]] = {}
+
+    def note(what: str, act: Callable[[], object]) -> None:
+        times.setdefault(what, []).append(seconds_of(act))
+
+    def effective(record: str) -> None:
+        run.delete(records=[record], repair=False)
+        run.predict(one)
+
+    def repaired() -> None:
+        run.repair()
+        run.predict(one)
+
+    def fitted(model: Any) -> None:
+        model.fit(features[left], labels[left]).predict(bare.of(list(one[column])))
+
+    def trained() -> s3t.Run:
+        run = s3t.Run.create(folder, recipe=recipe, data=train, public_data=True)
+        run.train()
+        run.predict(one)
+        return run
+
+    run, training = timed(trained)
+    with run:
+        size, length = run.recipe.training.batch_size, run.recipe.text.max_length
+        bare = Bare(recipe["base_model"], batch_size=size, length=length, joined=True)
+        features, passing = timed(lambda: bare.of(list(train[column])))
+        tested = bare.of(list(test[column]))
+        result = {"s3t": {"training": training, "accuracy": run.evaluate(test).metrics["accuracy"]}}
+        models = {}
+        for way, fit in OPPONENTS.items():
+            models[way], fitting = timed(partial(fit, features, labels))
+            score = float(models[way].score(tested, test.label))
+            result[way] = {"training": passing + fitting, "fitting": fitting, "accuracy": score}
+        for number, record in enumerate(train.id[:count]):
+            left[number] = False
+            note("s3t", partial(effective, record))
+            note("repair", repaired)
+            for way, model in models.items():
+                note(way, partial(fitted, model))
+    for way, found in result.items():
+        found["deletion"] = float(np.median(times[way]))
+    result["s3t"]["repair"] = float(np.median(times["repair"]))
+    return {"records": len(train), "tested": len(test), "ways": result, "times": times}
+
+
+def timed(act: Callable[[], T]) -> tuple[T, float]:
+    started = time.process_time()
+    return act(), time.process_time() - started
+
+
 def seconds_of(act: Callable[[], object]) -> float:
     """Of the processor."""
-    started = time.process_time()
-    act()
-    return time.process_time() - started
+    return timed(act)[1]
 
 
 PARTS: Mapping[str, Callable[[Path, argparse.Namespace], dict[str, Any]]] = {
     "million": million,
     "effective": effective,
     "answers": answers,
+    "opponent": opponent,
 }
 
 

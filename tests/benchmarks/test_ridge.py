@@ -15,6 +15,10 @@ def test_a_part_is_measured(part, real_data, tmp_path):
         assert set(found["data_sets"]) == set(ridge.DATA_SETS)
         assert all(times > 0 for times in found["worst"].values())
         return
+    if part == "opponent":
+        for each in found["data_sets"].values():
+            assert all(way[what] > 0 for way in each["ways"].values() for what in ("training", "deletion", "accuracy"))
+        return
     deleted = found["deletions"] if part == "million" else found
     assert 0 < deleted["effective"] <= deleted["erased"]
     assert all(deleted[what] > 0 for what in ("repair", "answer", "answer_repaired", "answer_warm"))

@@ -25,6 +25,8 @@ from s3t.prediction.ridge import (
     Sums,
     added,
     numbers,
+    part_of,
+    parted,
     solved,
     statistics,
 )
@@ -49,8 +51,12 @@ def slices(count, each, **options):
 
 
 def head_of(made, *, target=CLASSES, outputs=3, projection=BARE):
-    left = (statistics(*part, outputs=outputs, projection=projection) for part in made)
-    return solved(left, target=target, outputs=outputs, projection=projection)
+    left = [statistics(*part, outputs=outputs, projection=projection) for part in made]
+    parts = [
+        part_of([left[place] for place in places], outputs=outputs, projection=projection)
+        for places in parted(range(len(left)))
+    ]
+    return solved(parts, target=target, projection=projection)
 
 
 def by_sklearn(features, targets, penalty):
@@ -129,6 +135,15 @@ def test_a_slice_leaves_its_features_or_its_sums_whichever_is_smaller_and_the_he
     assert torch.allclose(from_features.weights, from_sums.weights)
 
 
+def test_sums_do_not_hang_on_how_many_records_are_added_at_a_time(monkeypatch):
+    whole = statistics(*records(300), outputs=3, projection=BARE)
+    monkeypatch.setattr(ridge, "CHUNK", 70)
+    monkeypatch.setattr(ridge, "BLOCK", 2)
+    by_chunks = statistics(*records(300), outputs=3, projection=BARE)
+    assert torch.allclose(whole.block[GRAM].tril(), by_chunks.block[GRAM].tril())
+    assert torch.allclose(whole.block[PRODUCTS], by_chunks.block[PRODUCTS])
+
+
 def test_a_sample_comes_from_all_over_a_slice_not_from_its_shortest_records():
     features = torch.arange(4000.0)[:, None].expand(4000, 5)
     left = statistics(features, torch.zeros(4000, dtype=torch.int64), outputs=3, projection=BARE)
@@ -205,19 +220,23 @@ def test_features_that_hardly_vary_have_a_head(count):
     assert bool(head.logits(same).isfinite().all())
 
 
-def test_what_is_left_out_follows_from_how_many_slices_answer_not_from_their_numbers(monkeypatch):
-    parts = []
-    made = ridge._chosen
-    monkeypatch.setattr(ridge, "_chosen", lambda given, *rest: parts.append(len(given)) or made(given, *rest))
-    head_of(slices(4, 20))
-    head_of(slices(2, 20))
-    assert parts == [PARTS, 2]
+def test_parts_stay_as_they_are_but_for_a_slice_that_leaves_and_slices_of_one_part_are_parted():
+    def parts(numbers):
+        return {tuple(numbers[place] for place in places) for places in parted(numbers)}
+
+    whole, less = parts(range(12)), parts([0, 1, 2, 3, 5, 6, 7, 8, 9, 10, 11])
+    assert len(whole & less) == PARTS - 1
+    assert parts([2, 5, 8, 11]) == {(2, 11), (5,), (8,)}
+    assert parts([4]) == {(4,)}
+    assert len(parts([0, 4])) == 2
 
 
 def test_solving_can_be_stopped_at_every_step():
     heard = []
     left = [statistics(*part, outputs=3, projection=BARE) for part in slices(6, 40)]
-    solved(iter(left), target=CLASSES, outputs=3, projection=BARE, progress=heard.append)
+    parts = [part_of(left[part::PARTS], outputs=3, projection=BARE, progress=heard.append) for part in range(PARTS)]
+    assert len(heard) == 6
+    solved(parts, target=CLASSES, projection=BARE, progress=heard.append)
     tried, rest = divmod(len(heard) - 6, PARTS)
     assert rest == 0
     assert 3 <= tried <= len(PENALTIES)
@@ -226,7 +245,9 @@ def test_solving_can_be_stopped_at_every_step():
         raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        solved(iter(left), target=CLASSES, outputs=3, projection=BARE, progress=stop)
+        part_of(left, outputs=3, projection=BARE, progress=stop)
+    with pytest.raises(InterruptedError):
+        solved(parts, target=CLASSES, projection=BARE, progress=stop)
 
 
 def test_a_projection_is_drawn_from_its_seed_and_lets_a_head_tell_what_no_line_does():
@@ -270,14 +291,17 @@ def test_projected_features_are_in_the_mean_as_long_as_the_others():
 
 def test_records_of_parts_are_those_of_all_in_either_form():
     (x, y), (more, others) = records(20), records(30, seed=1)
-    whole = Rows(torch.cat([x, more]).double(), numbers(torch.cat([y, others]), 3)).sums()
-    first, second = Rows(x.double(), numbers(y, 3)), Rows(more.double(), numbers(others, 3))
+    whole = Rows(torch.cat([x, more]).double(), torch.cat([y, others]), 3).sums()
+    first, second = Rows(x.double(), y, 3), Rows(more.double(), others, 3)
+    by_numbers = Rows(x.double(), numbers(y, 3), 3).sums()
+    assert all(torch.allclose(ours, same) for ours, same in zip(first.sums(), by_numbers, strict=True))
     for one, other in ((first, second), (first.sums(), second), (first, second.sums())):
         together = added(one, other)
         assert isinstance(together, Sums)
         assert torch.allclose(whole.gram, together.gram)
         assert torch.allclose(whole.products, together.products)
-    few = added(Rows(x[:2].double(), numbers(y[:2], 3)), Rows(x[2:4].double(), numbers(y[2:4], 3)))
+    few = added(Rows(x[:2].double(), y[:2], 3), Rows(x[2:4].double(), y[2:4], 3))
     assert isinstance(few, Rows)
-    pairs = [(few.solution(5, penalty), few.sums().solution(5, penalty)) for penalty in PENALTIES]
+    by_rows, by_sums = few.solver(5), few.sums().solver(5)
+    pairs = [(by_rows(penalty), by_sums(penalty)) for penalty in PENALTIES]
     assert all(torch.allclose(ours, same) for pair in pairs for ours, same in zip(*pair, strict=True))

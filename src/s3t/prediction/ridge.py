@@ -18,10 +18,10 @@ from __future__ import annotations
 import itertools
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, reduce
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import torch
 from scipy.optimize import minimize
@@ -44,8 +44,9 @@ PENALTIES = tuple(10.0**power for power in range(-4, 3))
 """Penalties that are tried, as shares of the features' mean variance."""
 FIRST = 2
 """The penalty from which the search for a better one starts. At it, the features are chosen."""
-BLOCK = 256
-"""Columns of a Gram matrix that are computed at a time."""
+Solver: TypeAlias = Callable[[float], tuple[Tensor, Tensor]]
+BLOCK, CHUNK = 256, 4096
+"""Columns of a Gram matrix, and records, that are computed at a time."""
 
 
 @dataclass(frozen=True)
@@ -84,17 +85,25 @@ class Sums(NamedTuple):
     products: Tensor
     """With the targets, (1 + K) x C."""
 
-    def solution(self, width: int, penalty: float) -> tuple[Tensor, Tensor]:
-        """The weights of the first features, width x C, and the biases, C. These are not penalised, so features count
-        from their mean.
+    def plus(self, other: Sums) -> Sums:
+        return Sums(self.gram + other.gram, self.products + other.products)
+
+    def solver(self, width: int) -> Solver:
+        """Of a penalty: the weights of the first features, width x C, and the biases, C. These are not penalised, so
+        features count from their mean.
         """
-        gram = self.gram[: 1 + width, : 1 + width].clone()
-        count = gram[0, 0].clamp_(min=1.0)
+        gram, products = self.gram[: 1 + width, : 1 + width], self.products[: 1 + width]
         lengths = gram.diagonal()[1:].sum()
-        spread = lengths - gram[1:, 0].square().sum() / count
-        gram.diagonal()[1:].add_(_ridge(penalty, spread, lengths, width))
-        solution = _solution(gram, self.products[: 1 + width])
-        return solution[1:], solution[0]
+        spread = lengths - gram[1:, 0].square().sum() / gram[0, 0].clamp(min=1.0)
+
+        def solve(penalty: float) -> tuple[Tensor, Tensor]:
+            matrix = gram.clone()
+            matrix[0, 0].clamp_(min=1.0)
+            matrix.diagonal()[1:].add_(_ridge(penalty, spread, lengths, width))
+            solution = _solution(matrix, products)
+            return solution[1:], solution[0]
+
+        return solve
 
 
 class Rows(NamedTuple):
@@ -103,7 +112,9 @@ class Rows(NamedTuple):
     features: Tensor
     """U x K."""
     targets: Tensor
-    """U x C."""
+    """Labels, U; or numbers, U x C."""
+    outputs: int
+    """C."""
 
     def sums(self) -> Sums:
         features, size = self.features, self.features.shape[1]
@@ -112,18 +123,32 @@ class Rows(NamedTuple):
         for start in range(0, size, BLOCK):
             block = features[:, start:].t() @ features[:, start : start + BLOCK]
             gram[1 + start :, 1 + start : 1 + start + BLOCK] = block
-        return Sums(gram, torch.cat([self.targets.sum(dim=0)[None], features.t() @ self.targets]))
+        if self.targets.dtype.is_floating_point:
+            targets = numbers(self.targets, self.outputs)
+            return Sums(gram, torch.cat([targets.sum(dim=0)[None], features.t() @ targets]))
+        products = features.new_zeros(self.outputs, 1 + size)
+        products[:, 0] = torch.bincount(self.targets, minlength=self.outputs)
+        products[:, 1:].index_add_(
+            0, self.targets, features
+        )  # with many labels, a product would cost as the Gram matrix
+        return Sums(gram, products.t().contiguous())
 
-    def solution(self, width: int, penalty: float) -> tuple[Tensor, Tensor]:
+    def solver(self, width: int) -> Solver:
         """The same as of their sums, but for rounding."""
         count = max(1, len(self.features))
         features = self.features[:, :width]
-        mean_K, mean_C = features.sum(dim=0) / count, self.targets.sum(dim=0) / count
+        targets = numbers(self.targets, self.outputs)
+        mean_K, mean_C = features.sum(dim=0) / count, targets.sum(dim=0) / count
         centred = features - mean_K
-        kernel = centred @ centred.t()
-        kernel.diagonal().add_(_ridge(penalty, kernel.trace(), features.square().sum(), width))
-        weights = centred.t() @ _solution(kernel, self.targets - mean_C)
-        return weights, mean_C - mean_K @ weights
+        kernel, lengths = centred @ centred.t(), features.square().sum()
+
+        def solve(penalty: float) -> tuple[Tensor, Tensor]:
+            matrix = kernel.clone()
+            matrix.diagonal().add_(_ridge(penalty, kernel.trace(), lengths, width))
+            weights = centred.t() @ _solution(matrix, targets - mean_C)
+            return weights, mean_C - mean_K @ weights
+
+        return solve
 
 
 def _ridge(penalty: float, spread: Tensor, lengths: Tensor, width: int) -> Tensor:
@@ -149,19 +174,19 @@ def is_few(records: int, features: int) -> bool:
 def added(first: Sums | Rows, second: Sums | Rows) -> Sums | Rows:
     """Records of both."""
     if isinstance(first, Rows) and isinstance(second, Rows):
-        rows = Rows(torch.cat([first.features, second.features]), torch.cat([first.targets, second.targets]))
+        features, targets = (torch.cat(pair) for pair in zip(first[:2], second[:2], strict=True))
+        rows = Rows(features, targets, first.outputs)
         return rows if is_few(len(rows.features), rows.features.shape[1]) else rows.sums()
-    (gram, products), (more, with_targets) = (
-        each.sums() if isinstance(each, Rows) else each for each in (first, second)
-    )
-    return Sums(gram + more, products + with_targets)
+    one, other = (each.sums() if isinstance(each, Rows) else each for each in (first, second))
+    return one.plus(other)
 
 
 def statistics(features_UD: Tensor, targets_U: Tensor, *, outputs: int, projection: Projection) -> StageTensors:
     """The artifact of a slice: the features of its records; or, if they are many, their sums and a sample of them."""
     if is_few(len(features_UD), projection.size(features_UD.shape[1])):
         return StageTensors(block={FEATURES: features_UD, TARGETS: targets_U}, head={})
-    whole = Rows(projection.of(features_UD), numbers(targets_U, outputs)).sums()
+    chunks = zip(torch.split(features_UD, CHUNK), torch.split(targets_U, CHUNK), strict=True)
+    whole = reduce(Sums.plus, (Rows(projection.of(some), targets, outputs).sums() for some, targets in chunks))
     rows = _sample(len(features_UD), SAMPLE)
     block = {FEATURES: features_UD[rows], TARGETS: targets_U[rows], GRAM: whole.gram, PRODUCTS: whole.products}
     return StageTensors(block=block, head={})
@@ -202,74 +227,95 @@ class LinearHead:
         return self.scale.logits(self.projection.of(features_UD) @ self.weights + self.bias)
 
 
-class _Part(NamedTuple):
-    """Slices that are left out together: their records, and a sample."""
+class Part(NamedTuple):
+    """Slices that are left out together: their records, and a sample of at most TRIED."""
 
     records: Sums | Rows
     features: Tensor
+    """As slices left them."""
     targets: Tensor
 
-    def thinned(self) -> Self:
-        """With as much of the sample as is answered."""
-        rows = _sample(len(self.features), TRIED)
-        return self._replace(features=self.features[rows], targets=self.targets[rows])
 
+def parted(numbers: Sequence[int]) -> list[list[int]]:
+    """Places of slices in parts, by their numbers, so that most parts stay when a slice leaves or comes back; by their
+    places, if all were in one part.
 
-def solved(
-    slices: Iterable[StageTensors],
-    *,
-    target: Target,
-    outputs: int,
-    projection: Projection,
-    progress: Progress = silent,
-) -> LinearHead:
-    """The head of some slices. Of what they left, a few sums are in memory at a time. `progress` hears of each step,
-    with 0 records, so that it can be stopped.
+    >>> parted([0, 1, 2, 4, 5]), parted([0, 3, 9, 12])
+    ([[0], [1, 3], [2, 4]], [[0, 3], [1], [2]])
     """
-    parts: dict[int, _Part] = {}
-    width = 0
-    for rank, left in enumerate(slices):
-        progress(WorkStep(count=0))
-        width = left.block[FEATURES].shape[1]
-        features, targets = projection.of(left.block[FEATURES]), left.block[TARGETS]
-        rows: Sums | Rows = Rows(features, numbers(targets, outputs))
-        records = Sums(left.block[GRAM], left.block[PRODUCTS]) if GRAM in left.block else rows
-        taken = _sample(len(features), SAMPLE)
-        part = _Part(records, features[taken], targets[taken])
-        if (known := parts.get(rank % PARTS)) is not None:
-            samples = (torch.cat(pair) for pair in zip(known[1:], part[1:], strict=True))
-            part = _Part(added(known.records, records), *samples)
-        parts[rank % PARTS] = part
-    ordered = [parts[number].thinned() for number in sorted(parts)]
-    chosen, penalty, scale = _chosen(ordered, target, sorted({width, projection.size(width)}), progress)
-    whole = reduce(added, [part.records for part in ordered])
-    weights, bias = whole.solution(chosen, penalty)
-    return LinearHead(projection if chosen > width else Projection(None), weights, bias, scale)
+    places = range(len(numbers))
+    made = [[place for place in places if numbers[place] % PARTS == part] for part in range(PARTS)]
+    if sum(map(bool, made)) == 1:
+        made = [list(places[part::PARTS]) for part in range(PARTS)]
+    return [part for part in made if part]
+
+
+def part_of(
+    slices: Iterable[StageTensors], *, outputs: int, projection: Projection, progress: Progress = silent
+) -> Part:
+    """A part, from what its slices left, one of them in memory at a time. `progress` hears of each, with 0 records, so
+    that it can be stopped.
+    """
+    samples = []
+
+    def records() -> Iterator[Sums | Rows]:
+        for left in slices:
+            progress(WorkStep(count=0))
+            features, targets = left.block[FEATURES], left.block[TARGETS]
+            rows = _sample(len(features), SAMPLE)
+            samples.append((features[rows], targets[rows]))
+            has_sums = GRAM in left.block
+            yield (
+                Sums(left.block[GRAM], left.block[PRODUCTS])
+                if has_sums
+                else Rows(projection.of(features), targets, outputs)
+            )
+
+    whole = reduce(added, records())
+    if isinstance(whole, Rows) and not is_few((PARTS - 1) * len(whole.features), whole.features.shape[1]):
+        whole = whole.sums()  # once, and not with each part beside it
+    features, targets = (torch.cat(each) for each in zip(*samples, strict=True))
+    rows = _sample(len(features), TRIED)
+    return Part(whole, features[rows], targets[rows])
+
+
+def solved(parts: Sequence[Part], *, target: Target, projection: Projection, progress: Progress = silent) -> LinearHead:
+    """The head of the slices of some parts. `progress` hears of each step, as of a part's."""
+    width, penalty, scale = _chosen(parts, target, projection, progress)
+    weights, bias = reduce(added, [part.records for part in parts]).solver(width)(penalty)
+    return LinearHead(projection if width > parts[0].features.shape[1] else Projection(None), weights, bias, scale)
 
 
 def _chosen(
-    parts: Sequence[_Part], target: Target, widths: Sequence[int], progress: Progress
+    parts: Sequence[Part], target: Target, projection: Projection, progress: Progress
 ) -> tuple[int, float, Scale]:
     """Number of features, penalty and scale that answer samples best that are not of the parts which they follow from:
     the features at one penalty, and then this, as long as one beside it is better.
     """
+    given = parts[0].features.shape[1]
+    widths = sorted({given, projection.size(given)})
     if len(parts) == 1 or not sum(len(part.targets) for part in parts):
         return widths[0], 1.0, Scale(0.5, 0.1) if target.has_labels else Scale()
     answered = list(itertools.accumulate(len(part.targets) for part in parts))
     left_out = parts[: 1 + bisect_left(answered, min(TRIED // 2, answered[-1]))]
     others = [reduce(added, [other.records for other in parts if other is not part]) for part in left_out]
+    samples = [projection.of(part.features) for part in left_out]
     targets = torch.cat([part.targets for part in left_out])
     outputs: dict[tuple[int, int], Tensor] = {}
+
+    @cache
+    def solvers(width: int) -> list[Solver]:
+        return [records.solver(width) for records in others]
 
     @cache
     def loss(width: int, place: int) -> float:
         if not 0 <= place < len(PENALTIES):
             return math.inf
         found = []
-        for part, records in zip(left_out, others, strict=True):
+        for sample, solve in zip(samples, solvers(width), strict=True):
             progress(WorkStep(count=0))
-            weights, bias = records.solution(width, PENALTIES[place])
-            found.append(part.features[:, :width] @ weights + bias)
+            weights, bias = solve(PENALTIES[place])
+            found.append(sample[:, :width] @ weights + bias)
         outputs[width, place] = answers = torch.cat(found)
         if not targets.dtype.is_floating_point:
             return -_macro_f1(answers.argmax(dim=1), targets)

@@ -42,7 +42,7 @@ from s3t.prediction.generation import (
     write_after,
 )
 from s3t.prediction.prototypes import Nearest, prototypes
-from s3t.prediction.ridge import LinearHead, Projection, solved, statistics
+from s3t.prediction.ridge import LinearHead, Projection, part_of, parted, solved, statistics
 from s3t.recipe import Recipe
 from s3t.records.public import Public
 from s3t.run.material import Material
@@ -275,11 +275,22 @@ class Workshop:
         if (known := self._heads.get(keys)) is not None:
             return keys, known
         # Not kept in memory themselves: a head takes less, and is made anew only where they have changed.
-        left = (deserialize(self._artifacts(link, snapshot)[-1].content) for link in stage.chain)
         if stage.kind == "prototypes":
-            return keys, Nearest.of(list(left))
+            return keys, Nearest.of(list(self._left(stage.chain, snapshot)))
         target, outputs = self._recipe.task.target, self.model.base.answers
-        return keys, solved(left, target=target, outputs=outputs, projection=self._projection, progress=progress)
+        parts = [
+            part_of(
+                self._left([stage.chain[place] for place in places], snapshot),
+                outputs=outputs,
+                projection=self._projection,
+                progress=progress,
+            )
+            for places in parted(stage.prefix)
+        ]
+        return keys, solved(parts, target=target, projection=self._projection, progress=progress)
+
+    def _left(self, stages: Iterable[Stage], snapshot: Snapshot) -> Iterator[StageTensors]:
+        return (deserialize(self._artifacts(stage, snapshot)[-1].content) for stage in stages)
 
     @cached_property
     def _projection(self) -> Projection:
