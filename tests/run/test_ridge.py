@@ -15,7 +15,7 @@ from s3t.deletion import acceptance
 from s3t.ledger import DepthChange
 from s3t.models.adapters import deserialize
 from s3t.prediction import ridge
-from s3t.prediction.ridge import GRAM, PENALTIES, PRODUCTS
+from s3t.prediction.ridge import GRAM, PARTS, PENALTIES, PRODUCTS
 from s3t.recipe import recipe_from
 from s3t.run.workshop import Workshop
 from testing import tiny
@@ -180,6 +180,7 @@ def test_when_a_deletion_is_effective_no_head_of_what_it_took_is_in_memory(hand,
     with trained_run(tmp_path / "run", recipe_with(text_model), table) as run:
         run.predict(table)
         held = weakref.ref(*roles(run).loaded.get()._heads.values())
+        parts = {keys: weakref.ref(part.targets) for keys, part in roles(run).loaded.get()._parts.items()}
         if hand == "its own":
             state = run.delete(records=["r3"]).state
         else:
@@ -188,6 +189,9 @@ def test_when_a_deletion_is_effective_no_head_of_what_it_took_is_in_memory(hand,
         assert state in ("effective", "erased")
         gc.collect()
         assert held() is None
+        alive = set(run.inventory().alive.values())
+        assert [part() is None for part in parts.values()] == [not alive.issuperset(keys) for keys in parts]
+        assert len(roles(run).loaded.get()._parts) == PARTS - 1
 
 
 def heads_by_slices(made):

@@ -42,7 +42,7 @@ from s3t.prediction.generation import (
     write_after,
 )
 from s3t.prediction.prototypes import Nearest, prototypes
-from s3t.prediction.ridge import LinearHead, Projection, part_of, parted, solved, statistics
+from s3t.prediction.ridge import LinearHead, Part, Projection, part_of, parted, solved, statistics
 from s3t.recipe import Recipe
 from s3t.records.public import Public
 from s3t.run.material import Material
@@ -102,6 +102,7 @@ class Workshop:
         self._scoring = ensemble_of(self.model, self._windows, recipe, merged=False)
         self._features = feature_map(self.model, recipe)
         self._heads: dict[tuple[str, ...], Nearest | LinearHead] = {}  # those that answered last, by their slices' keys
+        self._parts: dict[tuple[str, ...], Part] = {}  # of the ridge head that was solved last, by their slices' keys
 
     @property
     def device(self) -> torch.device:
@@ -127,6 +128,7 @@ class Workshop:
         alive = frozenset(snapshot.stages.values())
         self.resident.keep(alive)
         self._heads = {keys: head for keys, head in self._heads.items() if alive.issuperset(keys)}
+        self._parts = {keys: part for keys, part in self._parts.items() if alive.issuperset(keys)}
         self.material.forget_stale(snapshot)
 
     def train(
@@ -274,22 +276,22 @@ class Workshop:
         keys = tuple(snapshot.stages[link] for link in stage.chain)
         if (known := self._heads.get(keys)) is not None:
             return keys, known
-        # Not kept in memory themselves: a head takes less, and is made anew only where they have changed.
         if stage.kind == "prototypes":
             return keys, Nearest.of(list(self._left(stage.chain, snapshot)))
         target, outputs = self._recipe.task.target, self.model.base.answers
-        parts = [
-            part_of(
-                self._left([stage.chain[place] for place in places], snapshot),
-                outputs=outputs,
-                projection=self._projection,
-                progress=progress,
+        parts: dict[tuple[str, ...], Part] = {}
+        for places in parted(stage.prefix):
+            links = [stage.chain[place] for place in places]
+            part = tuple(snapshot.stages[link] for link in links)
+            parts[part] = self._parts.get(part) or part_of(
+                self._left(links, snapshot), outputs=outputs, projection=self._projection, progress=progress
             )
-            for places in parted(stage.prefix)
-        ]
-        return keys, solved(parts, target=target, projection=self._projection, progress=progress)
+        head = solved(list(parts.values()), target=target, projection=self._projection, progress=progress)
+        self._parts = parts
+        return keys, head
 
     def _left(self, stages: Iterable[Stage], snapshot: Snapshot) -> Iterator[StageTensors]:
+        """What slices left, one at a time."""
         return (deserialize(self._artifacts(stage, snapshot)[-1].content) for stage in stages)
 
     @cached_property
