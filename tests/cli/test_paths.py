@@ -13,7 +13,7 @@ from tests.cli.typed import program
 # A right call of every command that takes a path; RUN, DATA and RECIPE stand for what is there.
 CALLS = {
     "init": ("NEW", "--data", "DATA", "--recipe", "RECIPE"),
-    "train": ("RUN",),
+    "train": ("RUN", "--evaluate", "DATA"),
     "predict": ("RUN", "--input", "DATA", "--output", "answers.csv"),
     "generate": ("RUN", "--input", "DATA"),
     "harness": ("RUN", "--task", "arc_easy", "--include", "TASKS"),

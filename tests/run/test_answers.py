@@ -36,7 +36,7 @@ def test_a_repr_says_how_it_stands_and_nothing_of_a_record(opened):
     assert "2 shards, 3 slices, 3 labels" in shown["run"]
     assert shown["status"].startswith("Status(generation 0, 24 records, depths 3 3")
     assert shown["answer"].startswith("Predictions(generation 0, 24 inputs, 2 members: ")
-    assert shown["measured"].startswith("Evaluation(generation 0, 24 records, 3 labels: accuracy 0.")
+    assert shown["measured"].startswith("Evaluation(accuracy 0.")
     assert shown["audited"] == "Audit(ok, generation 0, 18 stages checked, 0 replayed)"
     assert shown["trained"].startswith("Training(0 stages trained in 0.")
     assert shown["planned"].startswith("Deletion(3 records would be deleted, 0 gone already, 1 unknown, ")

@@ -349,10 +349,7 @@ def evaluate(
         draw_confusion(result.confusion, result.classes, confusion, title=title)
 
     def render() -> None:
-        measures = ", ".join(
-            f"{name} {'undefined' if value is None else f'{value:.4f}'}" for name, value in result.metrics.items()
-        )
-        typer.echo(f"{measures} on {counted(result.n, 'record')} (generation {result.generation})")
+        typer.echo(result.sentence)
         if report:
             print_table("each label", [*result.per_class, *result.means])
         print_table("each shard alone", list(result.per_shard))

@@ -10,7 +10,7 @@ import typer
 from typer import Argument, Option
 
 import s3t
-from s3t.cli.display import in_hours, print_status, print_training, print_unfinished
+from s3t.cli.display import in_hours, print_status, print_table, print_training, print_unfinished
 from s3t.cli.options import (
     DryRunOption,
     MovedOption,
@@ -77,15 +77,41 @@ def ids(
     return Output({"ids": found}, render)
 
 
-def train(run: RunArgument, workers: WorkersOption = "1", moved: MovedOption = False) -> Output:
+def train(
+    run: RunArgument,
+    workers: WorkersOption = "1",
+    evaluate: Annotated[
+        Path | None,
+        Option(
+            metavar="FILE",
+            help="Labelled records that are not in the run: checked before training, measured on after it, as s3t "
+            "evaluate does. Default: the recipe's public records, if it has some.",
+        ),
+    ] = None,
+    moved: MovedOption = False,
+) -> Output:
     """Train every missing stage. May be killed and run again: what is stored is not trained twice.
 
     Shallow stages come first, so that every shard can answer soon. Progress shows each epoch's loss: the mean over its
     records of cross-entropy, or of squared error.
     """
     with s3t.Run.open(run, moved=moved) as target:
+        if evaluate is not None:
+            target.check_labelled(evaluate)
         done = target.train(workers=number_of(workers), progress=ProgressBar())
-        return Output(done, partial(print_training, done, target.status(), run))
+        status = target.status()
+        if evaluate is None and (target.parts.public is None or not status.answering):
+            return Output(done, partial(print_training, done, status, run))
+        measured = target.evaluate(evaluate, progress=ProgressBar())
+
+    def render() -> None:
+        print_training(done, status, run)
+        note = "" if evaluate else ". These are the recipe's public records, by which depths are chosen"
+        typer.echo(f"{measured.sentence}{note}")
+        print_table("each shard alone", measured.per_shard)
+        print_table("the ensemble cut to a depth", measured.per_depth)
+
+    return Output(done.to_json() | {"evaluation": measured.to_json()}, render)
 
 
 def repair(

@@ -294,11 +294,15 @@ class Evaluation:
 
     def __repr__(self) -> str:
         """The metrics in one line."""
+        return f"Evaluation({self.sentence})"
+
+    @property
+    def sentence(self) -> str:
+        """The metrics in one line, as `s3t evaluate` prints them first."""
         shown = ", ".join(
             f"{name} {'undefined' if value is None else f'{value:.4f}'}" for name, value in self.metrics.items()
         )
-        classes = f", {counted(len(self.classes), 'label')}" if self.classes else ""
-        return f"Evaluation(generation {self.generation}, {counted(self.n, 'record')}{classes}: {shown})"
+        return f"{shown} on {counted(self.n, 'record')} (generation {self.generation})"
 
     def with_metrics(self, metrics: Mapping[str, Any]) -> Evaluation:
         """Copy of this evaluation with more measures of the ensemble."""

@@ -143,10 +143,11 @@ class Answerer:
             heard = watched(progress, work)
             return predict(computer or self.workshop, self._answers, now, members, inputs, progress=heard)
 
-    def evaluate(self, data: Data, *, per_depth: bool, progress: Progress) -> Evaluation:
-        recipe, labels = self.parts.recipe, self.parts.description.labels
-        rows = ingest_labelled(data, recipe, labels=labels).rows
+    def labelled(self, data: Data) -> pa.Table:
+        """Features and labels of data; or all of its problems."""
+        return ingest_labelled(data, self.parts.recipe, labels=self.parts.description.labels).rows
 
+    def evaluate(self, rows: pa.Table, *, per_depth: bool, progress: Progress) -> Evaluation:
         def compute(state: State) -> Evaluation:
             now, members, work, _ = state
             deeper = [link for stage in by_kind(members)[0] for link in stage.chain] if per_depth else []

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 from s3t.aftermath import NOTHING_CHANGED, RUN_MADE, after_refusal
+from s3t.errors import InputError
 from s3t.events import Progress, silent
 from s3t.run.orders import Addition
 from s3t.run.parts import Parts
@@ -401,13 +402,17 @@ class Run:
         """
         return self.parts.answerer.predict_windows(source, form, whole=whole)
 
+    def check_labelled(self, data: Data) -> None:
+        """Raise the problems that `evaluate` would find in data, before hours of training, say."""
+        self.parts.answerer.labelled(data)
+
     def evaluate(
-        self, data: Data, *, per_depth: bool = True, write: int = 0, progress: Progress | None = None
+        self, data: Data | None, *, per_depth: bool = True, write: int = 0, progress: Progress | None = None
     ) -> Evaluation:
         """Metrics of the ensemble, of each member, and of the ensemble cut to each depth, on labelled data.
 
         Args:
-            data: with features and labels; ids are not looked at.
+            data: with features and labels; ids are not looked at. None: the recipe's public records.
             per_depth: also evaluate shallower ensembles, at the cost of one pass a live block.
             write: language models: also write after so many prompts, the first, and compare: exact match and ROUGE-L.
             progress: hears of every batch.
@@ -416,9 +421,15 @@ class Run:
         """
         if write != 0:
             self.parts.writer.check_comparison(write)
+        public = self.parts.public
+        if data is None and public is None:
+            raise InputError(
+                "the data", "none is given, and the recipe has no prediction.validation; give labelled records"
+            )
+        rows = public.rows if data is None and public else self.parts.answerer.labelled(data)
         while True:
-            evaluation = self.parts.answerer.evaluate(data, per_depth=per_depth, progress=progress or silent)
-            if write == 0:
+            evaluation = self.parts.answerer.evaluate(rows, per_depth=per_depth, progress=progress or silent)
+            if write == 0 or data is None:
                 return evaluation
             generation, metrics = self.parts.writer.compared(data, write, progress or silent)
             if generation == evaluation.generation:  # else a deletion came between
