@@ -316,7 +316,7 @@ def test_every_recipe_in_the_docs_loads():
             if isinstance(content, dict) and "task" in content:
                 recipe_from(content, where=str(path))
                 seen += 1
-    assert seen >= 2
+    assert seen
 
 
 def anchors_of(page):

@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -53,10 +54,10 @@ T = TypeVar("T")
 _FOLDER = "s3t-compare"
 _SECRET = Secret(salt="s3t compare")
 """Secret of the hashes that choose the sample: the same records each time. The hashes are not stored."""
-PARTS = ("method", "partition", "sequences")
+PARTS = ("method", "head", "partition", "sequences")
 """Parts of a recipe that make a system."""
 _OF_ITS_OWN: Any = {
-    **dict.fromkeys(("method", "partition", "sequences", "ledger"), True),
+    **dict.fromkeys(("method", "head", "partition", "sequences", "ledger"), True),
     "prediction": {"ensemble", "select", "validation", "sisa_weight", "prototypes_alone"},
     "deletion": {"repair"},
 }
@@ -129,10 +130,11 @@ def systems_of(recipe: Recipe, *, records: int, layers: int) -> tuple[dict[str, 
     few = 1, min(3, layers)
     many = min(4, max(2, records // 200)), min(4, layers)
     changes: dict[str, dict[str, Any]] = {"ridge": {"method": "ridge"}, "full": {"method": "full"}}
-    for shards, slices in (few, many):
-        cut, size = {"partition": {"shards": shards, "slices": slices}}, f"{shards} x {slices}"
-        changes[f"sisa {size}"] = {"method": "sisa", **cut}
-        changes[f"s3t {size}"] = {"method": "s3t", **cut, "adapter.layers_per_slice": layers // slices}
+    for (shards, slices), head in product((few, many), ("", ", head: ridge")):
+        cut, size = {"partition": {"shards": shards, "slices": slices}}, f"{shards} x {slices}{head}"
+        answers = {"head": "ridge"} if head else {}
+        changes[f"sisa {size}"] = {"method": "sisa", **cut, **answers}
+        changes[f"s3t {size}"] = {"method": "s3t", **cut, **answers, "adapter.layers_per_slice": layers // slices}
     own = recipe.model_dump(mode="json", exclude_unset=True, exclude={"partition": {"salt", "group"}, "ledger": True})
     kept = recipe.model_dump(mode="json", exclude_unset=True, exclude=_OF_ITS_OWN)
     if recipe.method == method_named(recipe.method.name):
@@ -156,12 +158,13 @@ def _shape(recipe: Recipe) -> tuple[Any, ...]:
     method, repair = recipe.method, recipe.deletion.repair
     chains = repair if isinstance(repair, RepairAsNeeded) else recipe.budget
     width = getattr(recipe.adapter, method.width) if method.trains else None
-    return method, recipe.partition.shards, recipe.partition.slices, chains, width, recipe.prediction
+    return method, recipe.head, recipe.partition.shards, recipe.partition.slices, chains, width, recipe.prediction
 
 
 def _passes(recipe: Recipe) -> float:
     """About how often a training goes through all records."""
-    return recipe.budget * (recipe.partition.slices + 1) / 2 if recipe.method.trains else 0.1
+    readouts = recipe.partition.shards / 5 if recipe.head == "ridge" else 0.0
+    return recipe.budget * (recipe.partition.slices + 1) / 2 + readouts if recipe.method.trains else 0.1
 
 
 class _Sample(NamedTuple):
@@ -367,8 +370,9 @@ def _measured(
         training, inventory = run.train(progress=progress), run.inventory()
         # A deletion hits a stage if it hits one of its slices.
         hit = math.fsum(
-            summary.seconds * inventory.records_in(summary.shard, summary.prefix) / records
+            summary.seconds * inventory.records[place] / records
             for summary in training.summaries
+            for place in {*summary.stage.places}
         )
         stored = run.status(full=True).stored_bytes
         _, ready = _timed(lambda: sample.answers(run, sample.held_out.slice(0, 1)))  # a head may have to be solved
@@ -384,6 +388,7 @@ def _measured(
                 deleting.append(_timed(partial(run.delete, records=[name], repair=False))[1])
             if names[SINGLES:]:
                 run.delete(records=names[SINGLES:], repair=False)
+            run.repair(hours=0)  # heads alone
             before = sample.score(sample.answers(run, sample.held_out))
             _, repairing = _timed(lambda: run.repair(progress=progress))
             answers = sample.answers(run, sample.held_out)

@@ -93,18 +93,20 @@ class Repairs:
             return None if repair is None else self._start(repair)
 
     def begin_if_due(self, *, hours_a_day: float | None) -> Repair | None:
-        """Begin a repair if the run's policy asks for one and the day has hours left; None if not.
+        """Begin a repair if the run's policy asks for one and the day has hours left; or one of no hours, if heads are
+        to be solved anew; None if not.
 
         `hours_a_day` bounds all repairs within the last 24 hours, whoever asked for them; None: no bound.
         """
         with self._parts.ledger.reading() as transaction:
             busy, left = transaction.repairs.is_busy(), transaction.repairs.hours_left(hours_a_day)
-        if busy or (left is not None and left < _LEAST_HOURS):
+        if busy:
             return None
         policy, trained = self._parts.present_recipe.deletion.repair, self._parts.latest.snapshot().trained
-        if not repair_due(policy, self._inventory(), trained=trained):
-            return None
-        return self._begin("policy", hours=left, if_idle=True)
+        inventory = self._inventory()
+        if (left is None or left >= _LEAST_HOURS) and repair_due(policy, inventory, trained=trained):
+            return self._begin("policy", hours=left, if_idle=True)
+        return self._begin("policy", hours=0.0, if_idle=True) if inventory.missing_readouts() else None
 
     def close(self) -> None:
         """End the thread, and stop the repair that this process began; a server that starts later goes on with it."""
@@ -268,8 +270,7 @@ def _repair(run: Run, ledger: Ledger, id: str) -> None:
     os.nice(asked_nice())  # on Linux of this thread, and of those that it starts from here on
     hours = None if repair.hours is None else repair.hours - repair.seconds / 3600
     try:
-        if hours is None or hours > 0:
-            run.repair(hours=hours, progress=heartbeat.hear)
+        run.repair(hours=None if hours is None else max(0.0, hours), progress=heartbeat.hear)
     except Exception as failed:
         error = type(failed).__name__
         raise

@@ -64,11 +64,6 @@ def test_every_data_set_against_the_competent_loop_and_the_plain_procedure():
     assert f"load averages of {min(loads):.1f} to {max(loads):.1f}" in PAGE
 
 
-def test_what_joined_products_would_gain():
-    gains = [100 * point["gain"] for point in stored("joined")["points"]]
-    assert f"save {min(gains):.1f} to {max(gains):.1f} % of a layer's products" in PAGE
-
-
 def test_a_deep_model_against_the_competent_loop():
     found = json.loads((ROOT / "benchmarks" / "results" / "deep.json").read_text())
     assert len(found["runs"]) == 1

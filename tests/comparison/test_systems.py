@@ -10,7 +10,9 @@ from s3t.tasks import task_named
 from testing import tiny
 from testing.language import language_recipe
 
-ALL = {OWN, "ridge", "full", "sisa 1 x 3", "sisa 4 x 4", "s3t 1 x 3", "s3t 4 x 4"}
+TRAINED = {"sisa 1 x 3", "sisa 4 x 4", "s3t 1 x 3", "s3t 4 x 4"}
+READ_OUT = {f"{name}, head: ridge" for name in TRAINED}
+ALL = {OWN, "ridge", "full", *TRAINED, *READ_OUT}
 
 
 def systems(recipe, *, records=1600, layers=6):
@@ -36,6 +38,7 @@ def test_of_labels_and_numbers_all_methods_are_compared(recipe):
         assert name == OWN or name.startswith(made.method.name)
         assert made.partition.salt is None
         assert made.training.epochs == 2
+        assert (made.head == "ridge") == (name in READ_OUT)
     assert recipe_from(found["s3t 4 x 4"]).adapter.layers_per_slice == 1
     assert recipe_from(found["s3t 1 x 3"]).adapter.layers_per_slice == 2
     assert recipe_from(found["s3t 1 x 3"]).adapter.rank == 2
@@ -43,7 +46,8 @@ def test_of_labels_and_numbers_all_methods_are_compared(recipe):
 
 def test_of_language_models_ridge_is_left_out_in_words():
     found, problems = systems(language_recipe("m"))
-    assert found.keys() == ALL - {"ridge"}
+    assert found.keys() == {OWN, "full", *TRAINED}
+    assert problems.keys() == {"ridge", *READ_OUT}
     assert "use another method" in problems["ridge"]
 
 
@@ -57,6 +61,10 @@ def test_few_records_and_few_layers_give_few_shards_and_slices():
         ({"method": "ridge", "partition": {"shards": 1, "slices": 12}, "sequences": {"budget": 1}}, "ridge"),
         ({"method": "full", "partition": {"shards": 1, "slices": 1}, "sequences": {"budget": 1}}, "full"),
         ({"partition": {"shards": 4, "slices": 4}, "sequences": {"budget": 4}}, "s3t 4 x 4"),
+        (
+            {"partition": {"shards": 4, "slices": 4}, "sequences": {"budget": 4}, "head": "ridge"},
+            "s3t 4 x 4, head: ridge",
+        ),
     ],
 )
 def test_a_system_that_the_recipe_has_already_is_not_compared_twice(changes, same):
@@ -150,7 +158,8 @@ def test_what_does_not_fit_the_time_is_left_out_and_named(text_model, tmp_path, 
     found = compare(tiny.recipe(text_model), data=tiny.text_table(40), folder=tmp_path, deletions_per_month=1)
     assert [each.name for each in found.systems] == ["ridge"]
     assert found.systems[0].hours_a_year == 1 + 12 * 2
-    assert found.left_out.keys() == {OWN, "full", "sisa 1 x 3", "sisa 2 x 3", "s3t 1 x 3"}
+    sizes = {f"{name}{head}" for name in ("sisa 1 x 3", "sisa 2 x 3", "s3t 1 x 3") for head in ("", ", head: ridge")}
+    assert found.left_out.keys() == {OWN, "full", *sizes, "s3t 2 x 3, head: ridge"}
     assert set(found.left_out.values()) == {"the time of 30 min is too short; give more minutes"}
     with pytest.raises(InputError, match=r"ridge: the time of 0\.0 s is too short; give more minutes"):
         compare(tiny.recipe(text_model), data=tiny.text_table(40), folder=tmp_path, minutes=1e-9)

@@ -7,7 +7,7 @@ from typing import Literal, get_args, get_origin
 
 import pytest
 
-from s3t.core import KeyInputs, Secret, Stage, stage_key
+from s3t.core import KeyInputs, Place, Secret, Stage, stage_key
 from s3t.orders import SELECTORS
 from s3t.recipe import Prediction, recipe_from, training_part
 
@@ -189,9 +189,9 @@ def test_every_option_of_a_method_and_its_name_are_in_the_key():
 
 
 def test_every_field_of_a_stage_is_in_its_key():
-    stage, others = Stage(1, (2,)), {"shard": 0, "prefix": (0,), "kind": "prototypes"}
+    stage, others = Stage(1, (2,)), {"shard": 0, "prefix": (0,), "kind": "prototypes", "reads": (Place(0, 0),)}
     assert others.keys() == {*Stage._fields}
-    assert len({key(stage=stage), *(key(stage=stage._replace(**{name: value})) for name, value in others.items())}) == 4
+    assert len({key(stage=stage), *(key(stage=stage._replace(**{name: value})) for name, value in others.items())}) == 5
 
 
 def made_with(*, pooling="mean", **training):

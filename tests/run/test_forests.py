@@ -152,8 +152,8 @@ def test_a_repair_stops_when_its_hours_are_over_and_goes_on_later(workers, made,
         report = run.repair(hours=1e-9, workers=workers)
         assert (report.stages, report.missing) == ((), 6)
         assert len(run.repair(hours=1, workers=workers).stages) == 6
-        with pytest.raises(s3t.InputError, match="above 0"):
-            run.repair(hours=0)
+        with pytest.raises(s3t.InputError, match="at least 0"):
+            run.repair(hours=-1)
 
 
 def test_what_is_worth_most_for_its_cost_is_trained_first(made, tmp_path):

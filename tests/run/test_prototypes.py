@@ -159,8 +159,8 @@ def less_what_left():
     numbers in double precision: with so few records, subtracting from them would happen to be exact.)"""
     first, make = {}, workshop.Workshop._of_slice
 
-    def subtracted(self, stage, digests, progress):
-        sums = make(self, stage, digests, progress)
+    def subtracted(self, stage, *given):
+        sums = make(self, stage, *given)
         known = first.setdefault((id(self), stage), sums)
         if known is sums:
             return single(sums)

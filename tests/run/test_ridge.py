@@ -122,7 +122,7 @@ def test_the_head_is_the_ridge_solution_for_the_features_of_live_slices(text_mod
         run.delete(records=[gone])
         answer = run.predict(table)
         assert [(member.prefix, member.kind) for member in answer.members] == [((0, 1, 3), "statistics")]
-        (head,) = roles(run).loaded.get()._heads.values()
+        (head,) = roles(run).loaded.get()._heads._values.values()
         alive = [record for (_, index), ids in records_by_slice(recipe, table).items() if index != 2 for record in ids]
         rows = table[table.id.isin(alive)]
         x, y = features_of(run, rows.text), np.eye(3)[["abc".index(label) for label in rows.label]]
@@ -179,8 +179,8 @@ def test_when_a_deletion_is_effective_no_head_of_what_it_took_is_in_memory(hand,
     table = tiny.text_table()
     with trained_run(tmp_path / "run", recipe_with(text_model), table) as run:
         run.predict(table)
-        held = weakref.ref(*roles(run).loaded.get()._heads.values())
-        parts = {keys: weakref.ref(part.targets) for keys, part in roles(run).loaded.get()._parts.items()}
+        held = weakref.ref(*roles(run).loaded.get()._heads._values.values())
+        parts = {keys: weakref.ref(part.targets) for keys, part in roles(run).loaded.get()._parts._values.items()}
         if hand == "its own":
             state = run.delete(records=["r3"]).state
         else:
@@ -191,7 +191,7 @@ def test_when_a_deletion_is_effective_no_head_of_what_it_took_is_in_memory(hand,
         assert held() is None
         alive = set(run.inventory().alive.values())
         assert [part() is None for part in parts.values()] == [not alive.issuperset(keys) for keys in parts]
-        assert len(roles(run).loaded.get()._parts) == PARTS - 1
+        assert len(roles(run).loaded.get()._parts._values) == PARTS - 1
 
 
 def heads_by_slices(made):
@@ -218,8 +218,8 @@ def less_what_left(made):
     """Sums in single precision that are subtracted from, in the place of new ones."""
     first = {}
 
-    def subtracted(self, stage, digests, progress):
-        new = made(self, stage, digests, progress)
+    def subtracted(self, stage, *given):
+        new = made(self, stage, *given)
         old = first.setdefault((id(self), stage), new)
         for name in (GRAM, PRODUCTS) if old is not new else ():
             new.block[name] = (old.block[name].float() - (old.block[name] - new.block[name]).float()).double()

@@ -51,8 +51,8 @@ def test_a_head_that_has_seen_deeper_slices_is_caught(text_model, tmp_path, monk
     last_head = roles(run).loaded.get().chain(Stage(0, (0, 1, 2)), roles(run).ledger.snapshot())[-1].head
     chain = Workshop.chain
 
-    def with_the_last_head(self, stage, snapshot):
-        links = chain(self, stage, snapshot)
+    def with_the_last_head(self, stage, *given):
+        links = chain(self, stage, *given)
         return [*links[:-1], dataclasses.replace(links[-1], head=last_head)]
 
     worlds = make(tmp_path, text_model)

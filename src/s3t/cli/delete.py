@@ -99,7 +99,7 @@ def delete(
             _ask(target.delete(**asked, dry_run=True))
         done = target.delete(**asked, dry_run=dry_run, repair=False, progress=ProgressBar())
         render: Callable[[], None] = partial(print_deletion, done, run)
-        if done.repair_due and not dry_run:
+        if (done.repair_due or done.heads_due) and not dry_run:
             if not as_json:  # now: a repair may take long
                 show(Output(done, render), as_json=False)
             done, render = _repaired(target, done, as_json=as_json)
@@ -124,13 +124,14 @@ def _repaired(run: s3t.Run, done: Deletion, *, as_json: bool) -> tuple[Deletion,
     if as_json:
         typer.echo(f"s3t: {counted(done.deleted, 'record')} deleted, durably; repairing now", err=True)
     try:
-        repair = run.repair(progress=ProgressBar())
+        repair = run.repair(hours=None if done.repair_due else 0, progress=ProgressBar())
     except s3t.S3TError as failed:
         typer.echo(f"s3t: the deletion is done; the repair failed: {failed}", err=True)
         return done.model_copy(update={"repair_failed": str(failed)}), lambda: None
 
     def render() -> None:
-        typer.echo(f"{counted(repair.trained, 'stage')} repaired in {repair.seconds:.1f} s, as deletion.repair says")
+        why = ", as deletion.repair says" if done.repair_due else ": parts of heads"
+        typer.echo(f"{counted(repair.trained, 'stage')} repaired in {repair.seconds:.1f} s{why}")
         for warning in repair.outage:
             typer.echo(f"warning: {warning}")
 

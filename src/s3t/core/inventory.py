@@ -40,6 +40,8 @@ class Inventory:
     """Kind of the artifact that every slice has of its own, where the method makes one."""
     alone: bool = False
     """True if these artifacts answer without a live model."""
+    readouts: bool = False
+    """True if slices leave readouts, from which the heads of the models that serve are solved."""
     scores: Mapping[str, float] | None = None
     """Validation score of each live prefix, by the key of its last stage; None where depth alone chooses."""
 
@@ -141,12 +143,32 @@ class Inventory:
     def missing(self) -> tuple[Stage, ...]:
         """Stages that the run needs and that are not alive, in the order in which they are trained, parents first."""
         each = (stage for stage in self._stages_of_slices() if stage not in self.alive)
-        return (*each, *self.growth.missing(self._live_prefixes))
+        return (*each, *self.growth.missing(self._live_prefixes), *self.missing_readouts())
+
+    def missing_readouts(self) -> tuple[Stage, ...]:
+        """Those of the models that serve now. A model that is deeper has others, so they are made last."""
+        return tuple(stage for stage in self.wanted_readouts if stage not in self.alive)
+
+    def unwanted_readouts(self) -> dict[Stage, str]:
+        """Those of models that served before, with their keys, once all are there of the models that serve now."""
+        if self.missing_readouts():
+            return {}
+        readouts = {stage: key for stage, key in self.alive.items() if stage.kind == "readout"}
+        return {stage: key for stage, key in readouts.items() if stage not in self.wanted_readouts}
+
+    @cached_property
+    def wanted_readouts(self) -> tuple[Stage, ...]:
+        """Of every model that serves, one a slice of the run that holds a record."""
+        members = self._members.items() if self.readouts else ()
+        filled = [place for place, records in sorted(self.records.items()) if records > 0]
+        return tuple(Stage(shard, each.prefix, "readout", (place,)) for shard, each in members for place in filled)
 
     def may_begin(self, stage: Stage) -> bool:
         """True if a missing stage may be trained now: its parent is alive, and it is its turn."""
         if stage.parent is not None and stage.parent not in self.alive:
             return False
+        if stage.kind == "readout":
+            return stage in self.wanted_readouts
         return stage.kind != "model" or self.growth.may_begin(stage, self._live_prefixes[stage.shard])
 
     def _stages_of_slices(self) -> tuple[Stage, ...]:
@@ -182,10 +204,13 @@ def plan_deletion(inventory: Inventory, losses: Mapping[Place, int]) -> tuple[St
 
 
 def tainted_by(places: Collection[Place], stages: Iterable[Stage]) -> Iterator[Stage]:
-    hit: dict[int, set[int]] = {}
+    whole, hit = set(places), {place.shard: set[int]() for place in places}
     for place in places:
-        hit.setdefault(place.shard, set()).add(place.slice)
-    return (stage for stage in stages if stage.shard in hit and not hit[stage.shard].isdisjoint(stage.prefix))
+        hit[place.shard].add(place.slice)
+    for stage in stages:
+        seen = stage.shard in hit and not hit[stage.shard].isdisjoint(stage.prefix)
+        if seen or not whole.isdisjoint(stage.reads):
+            yield stage
 
 
 def after_deletion(inventory: Inventory, losses: Mapping[Place, int], tainted: Collection[Stage]) -> Inventory:

@@ -18,39 +18,47 @@ from hashlib import sha256
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from s3t.core.methods import Method
-from s3t.core.places import Order, Secret
+from s3t.core.places import Order, Place, Secret
 
 SliceKind: TypeAlias = Literal["prototypes", "statistics"]
 """Kind of an artifact that is made of one slice, without an order: class means, or what a ridge head is solved from."""
-Kind: TypeAlias = Literal["model"] | SliceKind
+Kind: TypeAlias = Literal["model", "readout"] | SliceKind
 
 
 class Stage(NamedTuple):
     """The last training step of a prefix: it trains a block of the method's on the slices of `prefix`.
 
     Or what is made of one slice alone (`SliceKind`); with several slices, the head of them all, which answers and is
-    not stored.
+    not stored. Or a readout: what one slice leaves for the head that reads the model of the prefix.
     """
 
     shard: int
     prefix: Order
     kind: Kind = "model"
+    reads: tuple[Place, ...] = ()
+    """Of a readout: its slice, which may be any of the run, also one that the model has seen."""
 
     @property
     def depth(self) -> int:
         return len(self.prefix)
 
     @property
+    def places(self) -> tuple[Place, ...]:
+        """All slices that it is a function of, in the order of their digests."""
+        return (*(Place(self.shard, index) for index in self.prefix), *self.reads)
+
+    @property
     def parent(self) -> Stage | None:
-        """The stage one slice shorter, or None for the first, and for what is made of one slice."""
-        return Stage(self.shard, self.prefix[:-1]) if self.depth > 1 and self.kind == "model" else None
+        """The stage one slice shorter, of a readout its model; None of the first, and of what is made of one slice."""
+        return self.chain[-2] if self.kind in ("model", "readout") and len(self.places) > 1 else None
 
     @property
     def chain(self) -> tuple[Stage, ...]:
         """Stages from the first to this one, each trained on the one before. Of a head, what is made of its slices."""
-        if self.kind != "model":
+        if self.kind not in ("model", "readout"):
             return tuple(self._replace(prefix=(index,)) for index in self.prefix)
-        return tuple(Stage(self.shard, self.prefix[:depth]) for depth in range(1, self.depth + 1))
+        models = tuple(Stage(self.shard, self.prefix[:depth]) for depth in range(1, self.depth + 1))
+        return (*models, self) if self.kind == "readout" else models
 
     def cut(self, depth: int) -> Stage:
         """The stage of its chain with at most `depth` slices; a head is returned unchanged."""
@@ -58,9 +66,12 @@ class Stage(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         kind = {} if self.kind == "model" else {"kind": self.kind}
-        return {"shard": self.shard, "prefix": list(self.prefix), **kind}
+        reads = {"reads": [list(place) for place in self.reads]} if self.reads else {}
+        return {"shard": self.shard, "prefix": list(self.prefix), **kind, **reads}
 
     def __str__(self) -> str:
+        if self.kind == "readout":
+            return f"readout of slice {self.reads[0].slice} of shard {self.reads[0].shard} by {self.parent}"
         slices = ", ".join(map(str, self.prefix))
         of_slices = f"{self.kind} of {'slice' if self.depth == 1 else 'slices'} {slices}"
         what = f"stage ({slices})" if self.kind == "model" else of_slices
@@ -128,6 +139,7 @@ def stage_key(inputs: KeyInputs, stage: Stage, *, slice_digests: Sequence[str], 
         "slices": list(slice_digests),
         "parent": parent,
         "kind": stage.kind,
+        **({"reads": stage.reads} if stage.reads else {}),
     }
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hmac.new(inputs.secret.key("stage"), text.encode(), sha256).hexdigest()

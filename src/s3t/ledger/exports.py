@@ -82,7 +82,7 @@ class ExportRows:
                 {"mark": export.mark, "generation": number}
                 for export in self.standing()
                 for number, places in hit.items()
-                if not places.isdisjoint(_places(export))
+                if not places.isdisjoint(export.stage.places)
             ),
         )
 
@@ -103,13 +103,9 @@ class ExportRows:
         self._rows.remove(schema.withdrawals, ({"mark": mark} for mark in marks))
 
 
-def _places(export: ExportRow) -> list[Place]:
-    return [Place(export.stage.shard, index) for index in export.stage.prefix]
-
-
 def is_of(export: ExportRow, slices: Mapping[Place, SliceState]) -> bool:
     """True if an export was made of the present records of its slices."""
-    states = [slices.get(place) for place in _places(export)]
+    states = [slices.get(place) for place in export.stage.places]
     return all(
         state is not None and state.digest == digest and not state.pending
         for state, digest in zip(states, export.digests, strict=True)

@@ -36,9 +36,9 @@ T = TypeVar("T")
 
 
 def prefix_text(stage: Stage) -> str:
-    """A stage's prefix as it is stored: `2,0,1`; with its kind, if it is of one slice, `prototypes:2`."""
-    text = ",".join(map(str, stage.prefix))
-    return text if stage.kind == "model" else f"{stage.kind}:{text}"
+    """A stage's prefix as it is stored: `2,0,1`; with what else it is, `prototypes:2`, `readout 1,0:2,0,1`."""
+    of, text = (" ".join(",".join(map(str, each)) for each in many) for many in (stage.reads, [stage.prefix]))
+    return text if stage.kind == "model" else f"{stage.kind} {of}".rstrip() + f":{text}"
 
 
 def of_stage(stage: Stage) -> dict[str, Any]:
@@ -53,8 +53,10 @@ def of_place(place: Place) -> dict[str, Any]:
 
 def stage_at(shard: int, prefix: str) -> Stage:
     """The stage of a row."""
-    kind, _, text = prefix.rpartition(":")
-    return Stage(shard, tuple(map(int, text.split(","))), cast(Kind, kind or "model"))
+    what, _, text = prefix.rpartition(":")
+    kind, *reads = what.split(" ")
+    slices, *places = ([int(number) for number in each.split(",")] for each in (text, *reads))
+    return Stage(shard, tuple(slices), cast(Kind, kind or "model"), tuple(Place(*place) for place in places))
 
 
 class _Field(NamedTuple):

@@ -86,7 +86,18 @@ class Snapshot:
         """True if the run ever had a live stage."""
         return self.live.commits > 0
 
-    def inventory(self, growth: Growth, *, of_slices: SliceKind | None = None, alone: bool = False) -> Inventory:
+    @cached_property
+    def readouts(self) -> Mapping[Stage, tuple[Stage, ...]]:
+        """The live readouts of every model that has some, in the order of their slices."""
+        found: dict[Stage, tuple[Stage, ...]] = {}
+        for stage in sorted(stage for stage in self.stages if stage.kind == "readout"):
+            model = Stage(stage.shard, stage.prefix)
+            found[model] = (*found.get(model, ()), stage)
+        return found
+
+    def inventory(
+        self, growth: Growth, *, of_slices: SliceKind | None = None, alone: bool = False, readouts: bool = False
+    ) -> Inventory:
         """The inventory of live stages, which grow by a policy; the rest is as its fields."""
         return Inventory(
             generation=self.generation,
@@ -95,14 +106,14 @@ class Snapshot:
             alive=self.stages,
             of_slices=of_slices,
             alone=alone,
+            readouts=readouts,
         )
 
     def digests(self, stage: Stage) -> tuple[str, ...]:
-        return tuple(self.slices[Place(stage.shard, index)].digest for index in stage.prefix)
+        return tuple(self.slices[place].digest for place in stage.places)
 
     def seen(self, stage: Stage) -> dict[Place, SliceState]:
-        places = (Place(stage.shard, index) for index in stage.prefix)
-        return {place: self.slices[place] for place in places}
+        return {place: self.slices[place] for place in stage.places}
 
     def still_has(self, stages: Mapping[Stage, str]) -> bool:
         """True if stages are alive under the same keys; their answers may then be used."""

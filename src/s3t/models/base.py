@@ -165,6 +165,14 @@ class Base:
         largest = max(self.layers.parameters(), key=lambda parameter: (parameter.dim() == 2, parameter.numel()))
         return int(min(largest.shape))
 
+    @property
+    def last_linear(self) -> tuple[str, nn.Linear]:
+        """The linear module at the end of the head, and its full name."""
+        owners = dict.fromkeys(name.rpartition(".")[0] for name in self.head)
+        modules = [(name, self.model.get_submodule(name)) for name in owners]
+        linear = [(name, module) for name, module in modules if isinstance(module, nn.Linear)]
+        return [pair for pair in linear if pair[1].out_features == self.answers][-1]
+
     def head_parameters(self) -> dict[str, nn.Parameter]:
         return {name: self.model.get_parameter(name) for name in self.head}
 

@@ -17,11 +17,13 @@ from __future__ import annotations
 
 import itertools
 import math
+import threading
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import cache, reduce
-from typing import Any, NamedTuple, Self, TypeAlias
+from typing import Any, Generic, NamedTuple, Self, TypeAlias, TypeVar
 
 import torch
 from scipy.optimize import minimize
@@ -32,6 +34,7 @@ from s3t.events import Progress, WorkStep, silent
 from s3t.models.adapters import StageTensors
 from s3t.tasks import Target
 
+T = TypeVar("T")
 FEATURES, TARGETS, GRAM, PRODUCTS = "features", "targets", "gram", "products"
 SAMPLE = 512
 """Records of a slice that heads without it answer, at most. A slice that leaves sums leaves their features, too."""
@@ -225,6 +228,37 @@ class LinearHead:
     def logits(self, features_UD: Tensor) -> Tensor:
         """U x C."""
         return self.scale.logits(self.projection.of(features_UD) @ self.weights + self.bias)
+
+    def linear(self) -> dict[str, Tensor]:
+        """Weight and bias of a linear module that gives these logits of features without a projection, in float32."""
+        weight = self.weights.t() / self.scale.temperature
+        return {"weight": weight.float().contiguous(), "bias": self.scale.logits(self.bias).float()}
+
+
+class Kept(Generic[T]):
+    """What was computed last, by the keys of the artifacts that it is a function of. Safe to share among threads."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._changing = threading.Lock()
+        self._values: OrderedDict[tuple[str, ...], T] = OrderedDict()  # the last one is last
+
+    def of(self, keys: tuple[str, ...], compute: Callable[[], T]) -> T:
+        with self._changing:
+            value = self._values.get(keys)
+        if value is None:
+            value = compute()  # not under the lock: `keep` must not wait for it
+            with self._changing:
+                self._values[keys] = value
+                while len(self._values) > self._most:
+                    self._values.popitem(last=False)
+        return value
+
+    def keep(self, alive: Set[str]) -> None:
+        """Drop all that is a function of something else."""
+        with self._changing:
+            for keys in [keys for keys in self._values if not alive >= set(keys)]:
+                del self._values[keys]
 
 
 class Part(NamedTuple):

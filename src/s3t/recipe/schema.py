@@ -812,6 +812,9 @@ class Recipe(Part):
         PlainSerializer(Method.declared, return_type=dict[str, Any]),
     ] = method_named("s3t")
     """s3t, sisa, protosisa, full or ridge; or a mapping, for what else a method has."""
+    head: Literal["trained", "ridge"] = "trained"
+    """The head that reads a model: that which its stages trained, or one that is solved from all live slices of the
+    run, whatever the model was trained on; until it is, the trained one answers."""
     partition: Partition = Partition()
     """Shards and slices."""
     sequences: Sequences = Sequences()
@@ -884,6 +887,12 @@ class Recipe(Part):
             yield f"method {method} trains on one slice of one shard; leave partition.shards and slices out"
         elif method.one_shard and partition.shards != 1:
             yield f"method {method} has one head for all slices; leave partition.shards out, and give it more slices"
+        if self.head == "ridge" and not method.trains:
+            yield "head: method ridge has no other; take it out"
+        if self.head == "ridge" and self.task.target.over_vocabulary:
+            yield f"head: {self.task} is answered by the base model's own output layer; set it to trained"
+        if self.head == "ridge" and self.prediction.ensemble == "sequences":
+            yield "head: it is solved for one live chain a shard; set prediction.ensemble to shards"
         if not method.trains and self.task.target.over_vocabulary:
             yield f"method {method} needs a task with labels or numbers; {self.task} is none, use another method"
         if not method.trains and isinstance(self.deletion.repair, RepairAsNeeded):

@@ -36,7 +36,8 @@ class Member(NamedTuple):
     prefix: Order
     """Its slices, in the order of training; or those whose prototypes there are."""
     key: str
-    """Key of its deepest stage's artifact; for prototypes the keys of all slices, separated by commas."""
+    """Key of its deepest stage's artifact, and of those that its head was solved from; without a model, of what slices
+    left. They are separated by commas."""
     kind: Kind = "model"
 
 

@@ -22,6 +22,8 @@ Loss = Annotated[float | None, PlainSerializer(lambda loss: loss if loss is not 
 class TrainedStage(OfStage):
     """A stage that was trained. Losses are functions of private records: the run keeps none of them."""
 
+    reads: tuple[Place, ...] = ()
+    """Of a readout: shard and slice of which it was made."""
     steps: int
     """Optimiser steps."""
     losses: tuple[Loss, ...]
@@ -29,6 +31,11 @@ class TrainedStage(OfStage):
     seconds: float
     validation: float | None
     """Score on the recipe's public records; null if it has none."""
+
+    @property
+    def stage(self) -> Stage:
+        """The stage."""
+        return super().stage._replace(reads=self.reads)
 
 
 class Training(Result):
@@ -85,6 +92,7 @@ class Deletion(Result):
         "missing_hours",
         "to_withdraw",
         "repair_due",
+        "heads_due",
         "repair",
         "repair_failed",
     }
@@ -137,6 +145,8 @@ class Deletion(Result):
     """Exports with deleted records in them: it is not erased before they are withdrawn (`Run.withdraw`)."""
     repair_due: bool = False
     """`deletion.repair` of the recipe asks for a repair now."""
+    heads_due: bool = False
+    """With `head: ridge`: heads are to be solved anew, for which a repair of 0 hours does what is needed."""
     repair: Training | None = None
     """The repair after it; null if none was due, or it failed."""
     repair_failed: str | None = None

@@ -186,7 +186,8 @@ class Answerer:
 
 def uses_of(snapshot: Snapshot, members: Sequence[Stage]) -> Uses:
     """Live stages whose tensors the members compute with."""
-    return Uses(stages={link: snapshot.stages[link] for stage in members for link in stage.chain})
+    links = (link for stage in members for link in (*stage.chain, *snapshot.readouts.get(stage, ())))
+    return Uses(stages={link: snapshot.stages[link] for link in links})
 
 
 class Computer(Protocol):
@@ -284,7 +285,7 @@ def evaluate(
 
 
 def member_of(stage: Stage, snapshot: Snapshot) -> Member:
-    links = (stage,) if stage.kind == "model" else stage.chain
+    links = (stage, *snapshot.readouts.get(stage, ())) if stage.kind == "model" else stage.chain
     return Member(stage.shard, stage.prefix, ",".join(snapshot.stages[link] for link in links), stage.kind)
 
 

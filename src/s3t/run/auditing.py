@@ -161,13 +161,12 @@ def _stage_problems(
     parts: Parts, stage: Stage, snapshot: Snapshot, digests: Mapping[Place, str], keys: dict[Stage, str]
 ) -> Iterator[str]:
     """Check one stage; its recomputed key goes to `keys`, for its children."""
-    places = [Place(stage.shard, index) for index in stage.prefix]
-    if any(place not in digests for place in places):
+    if any(place not in digests for place in stage.places):
         return  # said already, of the slice
     if stage.parent is not None and stage.parent not in keys:
         yield "its parent is not alive"
         return
-    today = [digests[place] for place in places]
+    today = [digests[place] for place in stage.places]
     parent = None if stage.parent is None else keys[stage.parent]
     keys[stage] = stage_key(parts.key_inputs, stage, slice_digests=today, parent=parent)
     if keys[stage] != snapshot.stages[stage]:

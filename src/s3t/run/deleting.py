@@ -41,7 +41,8 @@ def delete(
     repair: bool,
     progress: Progress,
 ) -> Deletion:
-    """Delete, repair if the recipe's `deletion.repair` asks for it now, and report.
+    """Delete, repair if the recipe's `deletion.repair` asks for it now, else make anew what heads are solved from, and
+    report.
 
     A repair that fails takes nothing of the deletion back: the result has its error.
     """
@@ -61,10 +62,10 @@ def delete(
         outcome = parts.deleter.delete(request, dry_run=dry_run, until_erased=wait, progress=heard)
     with after_refusal(OUT_OF_USE if outcome.entries else NOTHING_CHANGED):
         done = deletion_of(parts, outcome, dry_run=dry_run)
-    if dry_run or not (repair and wait and done.repair_due):
+    if dry_run or not (repair and wait) or not (done.repair_due or done.heads_due):
         return done
     try:
-        repaired = parts.trainer.train_missing(progress, workers=1)
+        repaired = parts.trainer.train_missing(progress, workers=1, hours=None if done.repair_due else 0)
     except S3TError as failed:
         return done.model_copy(update={"repair_failed": str(failed)})
     return done.model_copy(update={"repair": repaired, "warnings": repaired.outage})
@@ -104,6 +105,7 @@ def deletion_of(parts: Parts, outcome: protocol.Outcome, *, dry_run: bool) -> De
         missing_hours=hours,
         to_withdraw=exports_of(_hit(outcome, standing, tainted, dry_run=dry_run), tainted),
         repair_due=repair_due(parts.present_recipe.deletion.repair, after, trained=now.trained),
+        heads_due=bool(after.missing_readouts()),
     )
 
 
@@ -112,8 +114,7 @@ def _hit(
 ) -> list[ExportRow]:
     """Exports that hold what is deleted; of a dry run, what would be."""
     if dry_run:
-        hit = {(place.shard, place.slice) for place in outcome.losses}
-        return [row for row in standing if any((row.stage.shard, index) in hit for index in row.stage.prefix)]
+        return [row for row in standing if not outcome.losses.keys().isdisjoint(row.stage.places)]
     names = {name for entry in outcome.entries for name in entry.to_withdraw or ()}
     return [row for row in tainted if row.label in names]
 

@@ -103,6 +103,8 @@ def _checked(parts: Parts, asked: ExportArguments) -> Path:
             f"method {recipe.method} solves a head for the run's own features, which no other program computes; serve "
             "the run"
         )
+    if recipe.head == "ridge":
+        problems.append("head: ridge solves heads from all slices of the run, which no export names; serve the run")
     if not recipe.method.has_adapters and not asked.merge:
         problems.append(
             f"method {recipe.method.described()} trains the model itself, so there is no adapter; export it merged "

@@ -74,7 +74,10 @@ class Latest:
     def inventory_of(self, snapshot: Snapshot, described: Description) -> Inventory:
         """The inventory under a run.json, the present one or a proposal."""
         inventory = snapshot.inventory(
-            self._growth_of(described), of_slices=self.recipe.method.of_slices, alone=self.recipe.answers_alone
+            self._growth_of(described),
+            of_slices=self.recipe.method.of_slices,
+            alone=self.recipe.answers_alone,
+            readouts=self.recipe.head == "ridge",
         )
         if self.only_serves:  # a lost stage cannot be trained again; a backup may bring it back
             lost = lost_stages(self.store, inventory.alive)

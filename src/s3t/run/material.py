@@ -95,9 +95,7 @@ class Material:
 
         `digests` are those of the prefix's slices, in its order. `progress` hears of every batch of states.
         """
-        parts = [
-            self.slice(Place(stage.shard, index), digest) for index, digest in zip(stage.prefix, digests, strict=True)
-        ]
+        parts = [self.slice(place, digest) for place, digest in zip(stage.places, digests, strict=True)]
         # Of the slices before the stage's own, the records that are replayed.
         selected = [part.replayed for part in parts[:-1]] + [range(len(part.records)) for part in parts[-1:]]
         if not self._recipe.training.trunk_cache:

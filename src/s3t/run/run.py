@@ -230,7 +230,8 @@ class Run:
 
         Args:
             workers: as for `train`.
-            hours: time after which no stage is begun; None: no bound. Repair as needed begins with the most worth.
+            hours: time after which no stage is begun; None: no bound. Repair as needed begins with the most worth. With
+                `head: ridge` what heads are solved from is made in any case: 0 does that alone.
             progress: hears of it.
 
         Raises:
@@ -463,7 +464,7 @@ class Run:
             strict: delete nothing unless the run holds, or has held, every name.
             dry_run: say what would happen, and do nothing.
             wait: False: return once it is effective; do not repair, nor wait for processes that train with the records.
-            repair: False: do not repair; `repair_due` says if the recipe asks for it.
+            repair: False: do not repair, nor solve heads anew; `repair_due` and `heads_due` say if that is to be done.
             progress: hears of a long request, and of the repair.
 
         Raises:

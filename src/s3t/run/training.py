@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -88,49 +88,48 @@ class Trainer:
     parts: Parts
 
     def train_missing(self, progress: Progress, *, workers: WorkerCount, hours: float | None = None) -> Training:
-        """Train and commit every missing stage, parents first; those of orders that are added meanwhile, too.
+        """Train and commit every missing stage, parents first; those of orders that are added meanwhile, too. Readouts
+        are made whatever the hours: they take passes, and no training.
 
         What is trained is kept, whatever is refused later.
         """
         check_workers(workers)
-        if hours is not None and not (isinstance(hours, int | float) and 0 < hours < math.inf):
-            raise InputError("the hours", f"{hours!r} is not a finite number above 0")
+        if hours is not None and not (isinstance(hours, int | float) and 0 <= hours < math.inf):
+            raise InputError("the hours", f"{hours!r} is not a finite number of at least 0")
         self.parts.check_changeable()
         until = math.inf if hours is None else time.time() + 3600 * hours
         with after_refusal(STAGES_KEPT):
-            return self._train_missing(progress, workers=workers, until=until)
+            started, recipe = time.monotonic(), self.parts.recipe
+            self._forget(lost_stages(self.parts.store, self.parts.ledger.snapshot().stages))
+            inventory = self._inventory()
+            missing = inventory.missing() if time.time() < until else inventory.missing_readouts()
+            places = placements(workers, missing, recipe.training)
+            ends: dict[Stage, StageEnd] = {}
 
-    def _train_missing(self, progress: Progress, *, workers: WorkerCount, until: float) -> Training:
-        started, recipe = time.monotonic(), self.parts.recipe
-        self._forget_lost()
-        inventory = self._inventory()
-        missing = inventory.missing()
-        places = placements(workers, missing, recipe.training)
-        ends: dict[Stage, StageEnd] = {}
+            def hear(event: Event) -> None:
+                if isinstance(event, StageEnd):
+                    ends[event.stage] = event
+                progress(event)
 
-        def hear(event: Event) -> None:
-            if isinstance(event, StageEnd):
-                ends[event.stage] = event
-            progress(event)
-
-        with telling(hear, _work_of(inventory, missing, recipe), training_steps(inventory, missing, recipe)):
-            hear(TrainingStart(stages=len(missing)))
-            if len(places) > 1:
-                arguments = [str(self.parts.layout.root), str(until)]
-                meanwhile = self.parts.ledger.snapshot  # raises, if another thread closes the run
-                report = run_in_pool("s3t.run.train_worker", arguments, places, progress=hear, meanwhile=meanwhile)
-            else:
-                report = self._train_here(hear, until)
-        after = inventory_now(self.parts)
-        return Training(
-            summaries=tuple(_summary(ends[stage]) for stage in report.trained),
-            discarded=report.discarded,
-            seconds=time.monotonic() - started,
-            generation=after.generation,
-            missing=len(after.missing()),
-            depths=after.depths(),
-            outage=outage_of(self.parts, after),
-        )
+            with telling(hear, _work_of(inventory, missing, recipe), training_steps(inventory, missing, recipe)):
+                hear(TrainingStart(stages=len(missing)))
+                if len(places) > 1:
+                    arguments = [str(self.parts.layout.root), str(until)]
+                    meanwhile = self.parts.ledger.snapshot  # raises, if another thread closes the run
+                    report = run_in_pool("s3t.run.train_worker", arguments, places, progress=hear, meanwhile=meanwhile)
+                else:
+                    report = self._train_here(hear, until)
+            self._forget(self._inventory().unwanted_readouts())
+            after = inventory_now(self.parts)
+            return Training(
+                summaries=tuple(_summary(ends[stage]) for stage in report.trained),
+                discarded=report.discarded,
+                seconds=time.monotonic() - started,
+                generation=after.generation,
+                missing=len(after.missing()),
+                depths=after.depths(),
+                outage=outage_of(self.parts, after),
+            )
 
     def extend(self, added: Addition, progress: Progress, *, workers: WorkerCount) -> Training:
         """Add orders, spares or another policy of repair, and train what is missing."""
@@ -143,8 +142,18 @@ class Trainer:
             return self.train_missing(progress, workers=workers)
 
     def _train_here(self, progress: Progress, until: float) -> EngineReport:
-        return run_stages(
-            lambda: self._inventory().missing(), lambda stage: self._train_stage(stage, progress), until=until
+        """Readouts come first and last, whatever the time: of models that serve, and of those that are deeper then."""
+
+        def done(missing: Callable[[Inventory], Sequence[Stage]], until: float = math.inf) -> EngineReport:
+            return run_stages(
+                lambda: missing(self._inventory()), lambda stage: self._train_stage(stage, progress), until=until
+            )
+
+        readouts = Inventory.missing_readouts
+        each = [done(readouts), done(Inventory.missing, until), done(readouts)]
+        return EngineReport(
+            trained=tuple(stage for report in each for stage in report.trained),
+            discarded=sum(report.discarded for report in each),
         )
 
     def _inventory(self) -> Inventory:
@@ -152,12 +161,12 @@ class Trainer:
         self.parts.upkeep.erase_all()
         return self.parts.latest.inventory(self.parts.latest.snapshot())
 
-    def _forget_lost(self) -> None:
-        """Take stages out of use whose artifacts are gone from the store: they are trained again."""
-        if lost := lost_stages(self.parts.store, self.parts.ledger.snapshot().stages):
+    def _forget(self, stages: Mapping[Stage, str]) -> None:
+        """Take stages out of use: those whose artifacts are gone from the store, and readouts that nothing reads."""
+        if stages:
             self.parts.check_trainable()
             with self.parts.ledger.writing() as transaction:
-                transaction.forget_stages(lost)
+                transaction.forget_stages(stages)
 
     def _train_stage(self, stage: Stage, progress: Progress) -> bool | None:
         """Train and commit one stage; False if a deletion came between, None if there is nothing to do here now."""
@@ -241,5 +250,5 @@ def training_steps(inventory: Inventory, stages: Sequence[Stage], recipe: Recipe
     models, of_slices = by_kind(stages)
     own = sum(inventory.records_in(stage.shard, stage.prefix[-1:]) for stage in models)
     before = sum(inventory.records_in(stage.shard, stage.prefix[:-1]) for stage in models)
-    once = sum(inventory.records_in(stage.shard, stage.prefix) for stage in of_slices)
+    once = sum(inventory.records[stage.places[-1]] for stage in of_slices)
     return recipe.training.epochs * (own + recipe.method.replayed(before)) + once

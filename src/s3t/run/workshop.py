@@ -12,6 +12,7 @@ import math
 import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, cast
@@ -26,7 +27,7 @@ from s3t.ledger import Snapshot
 from s3t.models.adapters import Link, StageTensors, deserialize, serialize
 from s3t.models.assembly import assemble
 from s3t.models.base import Pooling
-from s3t.models.blocks import Model
+from s3t.models.blocks import BlockTensors, Model
 from s3t.models.encoders import Encoder
 from s3t.models.language import LanguageEncoder
 from s3t.models.source import check_unchanged, model_folder
@@ -42,17 +43,20 @@ from s3t.prediction.generation import (
     write_after,
 )
 from s3t.prediction.prototypes import Nearest, prototypes
-from s3t.prediction.ridge import LinearHead, Part, Projection, part_of, parted, solved, statistics
+from s3t.prediction.ridge import PARTS, Kept, LinearHead, Part, Projection, part_of, parted, solved, statistics
 from s3t.recipe import Recipe
 from s3t.records.public import Public
 from s3t.run.material import Material
 from s3t.store.artifacts import Artifact, Artifacts, Manifest, Parent, read_chain
 from s3t.store.slices import Slices
 from s3t.tasks.aggregate import Scores
-from s3t.training.features import FeatureMap, slice_features
+from s3t.training.features import FeatureMap, HeadInputs, slice_features
 from s3t.training.numerics import environment, exact_numerics, resolve_device, slow_precision
 from s3t.training.stage import train_stage
 from s3t.waiting import warn_if_threads_spin
+
+MOST_HEADS = 16
+"""Solved heads in memory, and at least one a shard."""
 
 
 class Workshop:
@@ -101,8 +105,8 @@ class Workshop:
         self.ensemble = ensemble_of(self.model, self._windows, recipe, merged=True)
         self._scoring = ensemble_of(self.model, self._windows, recipe, merged=False)
         self._features = feature_map(self.model, recipe)
-        self._heads: dict[tuple[str, ...], Nearest | LinearHead] = {}  # those that answered last, by their slices' keys
-        self._parts: dict[tuple[str, ...], Part] = {}  # of the ridge head that was solved last, by their slices' keys
+        self._heads = Kept[Any](most=max(MOST_HEADS, recipe.partition.shards))
+        self._parts = Kept[Part](most=PARTS)
 
     @property
     def device(self) -> torch.device:
@@ -127,8 +131,8 @@ class Workshop:
         """
         alive = frozenset(snapshot.stages.values())
         self.resident.keep(alive)
-        self._heads = {keys: head for keys, head in self._heads.items() if alive.issuperset(keys)}
-        self._parts = {keys: part for keys, part in self._parts.items() if alive.issuperset(keys)}
+        self._heads.keep(alive)
+        self._parts.keep(alive)
         self.material.forget_stale(snapshot)
 
     def train(
@@ -145,13 +149,14 @@ class Workshop:
         parents = self._parents(stage, snapshot)
         above = parents[-1].manifest if parents else None
         key = stage_key(self._inputs, stage, slice_digests=digests, parent=None if above is None else above.key)
-        if stage.kind != "model":
-            return self._stored(stage, key, digests, self._of_slice(stage, digests, progress), steps=0, above=None)
-        block = self._recipe.trained_block(stage.depth)
         models = {
             self._recipe.trained_block(len(artifact.manifest.prefix)): deserialize(artifact.content)
             for artifact in (self._of_model(stage.parent, parents) if stage.parent else ())
         }
+        if stage.kind != "model":
+            left = self._of_slice(stage, digests[-1], models, progress)
+            return self._stored(stage, key, digests, left, steps=0, above=above)
+        block = self._recipe.trained_block(stage.depth)
         start = models.pop(block, None)
         with self._turn:  # one stage's states at a time
             tensors, steps = train_stage(
@@ -182,18 +187,20 @@ class Workshop:
         """Number of answers to each input; None: one each."""
         return self._windows.counts(rows)
 
-    def _of_slice(self, stage: Stage, digests: Sequence[str], progress: Progress) -> StageTensors:
-        training = self._recipe.training
-        with self._turn, exact_numerics(self.device, training):
-            contents = self.material.slice(Place(stage.shard, stage.prefix[0]), digests[0])
+    def _of_slice(self, stage: Stage, digest: str, blocks: BlockTensors, progress: Progress) -> StageTensors:
+        """What a slice leaves: for prototypes, for a ridge head, or for the head of a model, whose blocks are given."""
+        training, features_of = self._recipe.training, HeadInputs() if stage.kind == "readout" else self._features
+        with self._turn, exact_numerics(self.device, training), self.model.mounted(blocks):
+            contents = self.material.slice(stage.places[-1], digest)
             features, targets = slice_features(
-                self.model, contents, self.encoder, self._features, batch_size=training.batch_size, progress=progress
+                self.model, contents, self.encoder, features_of, batch_size=training.batch_size, progress=progress
             )
             if not self._recipe.method.trains:
                 self.material.forget([contents.place])  # no other stage reads it, and all slices may not fit in memory
             if stage.kind == "prototypes":
                 return prototypes(features, targets, labels=len(self._labels))
-            return statistics(features, targets, outputs=self.model.base.answers, projection=self._projection)
+            projection = Projection(None) if stage.kind == "readout" else self._projection
+            return statistics(features, targets, outputs=self.model.base.answers, projection=projection)
 
     def _stored(
         self,
@@ -224,7 +231,7 @@ class Workshop:
         )
         return key, content, manifest
 
-    def chain(self, stage: Stage, snapshot: Snapshot) -> list[Any]:
+    def chain(self, stage: Stage, snapshot: Snapshot, progress: Progress = silent) -> list[Any]:
         """The links of a live prefix, ready to answer; each artifact was checked against its manifest and parent."""
 
         def prepared(artifact: Artifact) -> Link:
@@ -232,11 +239,13 @@ class Workshop:
             with exact_numerics(self.device, self._recipe.training):  # and no thread has blocks on the model meanwhile
                 return self.ensemble.prepared(block, deserialize(artifact.content))
 
-        return self.resident.chain(
+        chain = self.resident.chain(
             [snapshot.stages[link] for link in model_stages(self._recipe.method, stage)],
             read=lambda: self._of_model(stage, self._artifacts(stage, snapshot)),
             prepare=prepared,
         )
+        chain[-1] = self._read_out(stage, chain[-1], snapshot, progress)
+        return chain
 
     def logits(
         self,
@@ -249,7 +258,7 @@ class Workshop:
         models, heads = by_kind(stages)
         scores: dict[Stage, Scores] = {}
         if models:
-            chains = [self.chain(stage, snapshot) for stage in models]
+            chains = [self.chain(stage, snapshot, progress) for stage in models]
             scores |= zip(models, self.ensemble.logits(chains, inputs, progress=progress), strict=True)
         if heads:
             scores |= zip(heads, self._answers_of_heads(heads, snapshot, inputs, progress), strict=True)
@@ -261,34 +270,53 @@ class Workshop:
         logits: Scores = np.full((len(stages), self._windows.answers(inputs), self.model.base.answers), np.nan)
         # Not mounted: no other thread has blocks on the model meanwhile, and to leave costs a tenth of a single answer.
         with exact_numerics(self.device, self._recipe.training), torch.inference_mode():
-            self._heads = heads = dict(self._head(stage, snapshot, progress) for stage in stages)
+            heads = [self._head(stage, snapshot, progress) for stage in stages]
             for rows, batch in itertools.chain.from_iterable(self._windows.of(inputs, self.device)):
                 features = self._features.of(self.model.passes, batch).cpu()
-                for number, head in enumerate(heads.values()):
+                for number, head in enumerate(heads):
                     logits[number, rows] = head.logits(features).numpy()
                 progress(WorkStep(count=len(rows) * len(stages)))
         return logits
 
-    def _head(
-        self, stage: Stage, snapshot: Snapshot, progress: Progress
-    ) -> tuple[tuple[str, ...], Nearest | LinearHead]:
-        """The head of what is made of some slices, by their keys; from memory if it answered last."""
-        keys = tuple(snapshot.stages[link] for link in stage.chain)
-        if (known := self._heads.get(keys)) is not None:
-            return keys, known
-        if stage.kind == "prototypes":
-            return keys, Nearest.of(list(self._left(stage.chain, snapshot)))
+    def _head(self, stage: Stage, snapshot: Snapshot, progress: Progress) -> Nearest | LinearHead:
+        """The head of what is made of some slices."""
+
+        def solve() -> Nearest | LinearHead:
+            if stage.kind == "prototypes":
+                return Nearest.of(list(self._left(stage.chain, snapshot)))
+            return self._solved(stage.chain, snapshot, self._projection, progress)
+
+        head: Nearest | LinearHead = self._heads.of(tuple(snapshot.stages[link] for link in stage.chain), solve)
+        return head
+
+    def _read_out(self, stage: Stage, last: Link, snapshot: Snapshot, progress: Progress) -> Link:
+        """The last link of a model, with the head that is solved from its readouts, if there are any."""
+        readouts = snapshot.readouts.get(stage)
+        if not readouts:
+            return last
+        name, _ = self.model.base.last_linear
+
+        def solve() -> Link:
+            with exact_numerics(self.device, self._recipe.training):
+                linear = self._solved(readouts, snapshot, Projection(None), progress).linear()
+            own = {f"{name}.{part}": tensor.to(self.device) for part, tensor in linear.items()}
+            return replace(last, head={**last.head, **own})
+
+        link: Link = self._heads.of(tuple(snapshot.stages[link] for link in (*stage.chain, *readouts)), solve)
+        return link
+
+    def _solved(
+        self, stages: Sequence[Stage], snapshot: Snapshot, projection: Projection, progress: Progress
+    ) -> LinearHead:
         target, outputs = self._recipe.task.target, self.model.base.answers
-        parts: dict[tuple[str, ...], Part] = {}
-        for places in parted(stage.prefix):
-            links = [stage.chain[place] for place in places]
-            part = tuple(snapshot.stages[link] for link in links)
-            parts[part] = self._parts.get(part) or part_of(
-                self._left(links, snapshot), outputs=outputs, projection=self._projection, progress=progress
+        parts = []
+        for places in parted([stage.places[-1].slice for stage in stages]):
+            links = [stages[place] for place in places]
+            part = partial(
+                part_of, self._left(links, snapshot), outputs=outputs, projection=projection, progress=progress
             )
-        head = solved(list(parts.values()), target=target, projection=self._projection, progress=progress)
-        self._parts = parts
-        return keys, head
+            parts.append(self._parts.of(tuple(snapshot.stages[link] for link in links), part))
+        return solved(parts, target=target, projection=projection, progress=progress)
 
     def _left(self, stages: Iterable[Stage], snapshot: Snapshot) -> Iterator[StageTensors]:
         """What slices left, one at a time."""

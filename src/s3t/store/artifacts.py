@@ -158,7 +158,7 @@ def read_chain(
         manifest = artifact.manifest
         if manifest.prefix != link.prefix:
             raise IntegrityError(f"{link}: its manifest names the prefix {manifest.prefix}; {_REMEDY}")
-        if manifest.slice_digests != tuple(slice_digests[: link.depth]):
+        if manifest.slice_digests != tuple(slice_digests[: len(link.places)]):
             raise IntegrityError(f"{link}: it was trained on slices that have changed since; {_REMEDY}")
         parent = None if manifest.parent is None else (manifest.parent.key, manifest.parent.sha256)
         above = (chain[-1].manifest.key, chain[-1].manifest.sha256) if chain else None

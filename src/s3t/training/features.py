@@ -17,6 +17,7 @@ from s3t.events import Progress, WorkStep, silent
 from s3t.models.base import Pooling, pooled
 from s3t.models.blocks import Model
 from s3t.models.encoders import Encoder
+from s3t.models.layers import removed
 from s3t.models.passes import Batch, Passes
 from s3t.tasks.task import ANSWERED
 from s3t.training.examples import EncodedSlice, cut
@@ -33,8 +34,12 @@ class FeatureMap:
 
     @property
     def parts(self) -> int:
-        """Vectors of length 1 that are joined; the model's width is the length of each."""
+        """Vectors of length 1 that are joined; each is as wide as the model."""
         return len(self.borders) * len(self.poolings)
+
+    def width(self, model: Model) -> int:
+        """D."""
+        return self.parts * model.base.width
 
     def of(self, passes: Passes, batch: Batch) -> Tensor:
         """U x D, float32."""
@@ -48,28 +53,45 @@ class FeatureMap:
         return torch.cat([normalize(part.float(), dim=1) for part in found], dim=1)
 
 
+class HeadInputs:
+    """What the last linear module of a model's head reads: features of which the head of the model is solved."""
+
+    def width(self, model: Model) -> int:
+        """D."""
+        return model.base.last_linear[1].in_features
+
+    def of(self, passes: Passes, batch: Batch) -> Tensor:
+        """U x D, float32."""
+        caught: list[Tensor] = []
+        _, linear = passes.base.last_linear
+        hook = linear.register_forward_pre_hook(lambda _, inputs: caught.append(inputs[0].detach().float()))
+        with removed(hook), torch.no_grad():
+            passes.logits(batch)
+        (states,) = caught
+        return states[batch[ANSWERED]] if ANSWERED in batch else states
+
+
 def slice_features(
     model: Model,
     contents: EncodedSlice,
     encoder: Encoder,
-    features: FeatureMap,
+    features: FeatureMap | HeadInputs,
     *,
     batch_size: int,
     progress: Progress = silent,
 ) -> tuple[Tensor, Tensor]:
     """A slice's features, U x D in float32, and its targets, a row each; the shortest record first. On the CPU.
 
-    Within `exact_numerics`.
+    Within `exact_numerics`, with the blocks of the model on.
     """
     lengths = contents.lengths or [0] * len(contents.records)
     order = sorted(range(len(contents.records)), key=lengths.__getitem__)
-    found = [torch.zeros(0, features.parts * model.base.width)]
+    found = [torch.zeros(0, features.width(model))]
     device = model.base.device
-    with model.mounted({}):
-        for numbers in cut(order, batch_size):
-            batch = {name: tensor.to(device) for name, tensor in encoder.collate(contents.of(numbers)).items()}
-            found.append(features.of(model.passes, batch).cpu())
-            progress(WorkStep(count=len(numbers)))
+    for numbers in cut(order, batch_size):
+        batch = {name: tensor.to(device) for name, tensor in encoder.collate(contents.of(numbers)).items()}
+        found.append(features.of(model.passes, batch).cpu())
+        progress(WorkStep(count=len(numbers)))
     return torch.cat(found), _rows(contents.targets, order)
 
 

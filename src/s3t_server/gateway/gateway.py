@@ -103,6 +103,8 @@ def _refuse_unfit(parts: Parts, encoder: Encoder) -> None:
                 "the base model tells the two texts of a pair apart by token types, which engines do not take with "
                 "token ids. Serve it without --engine"
             )
+    if recipe.head == "ridge":
+        problems.append("head: ridge has heads that are solved by the run, and no engine has them")
     if recipe.method.of_slices:
         answering = f"the {recipe.method.of_slices} of slices"
         problems.append(f"method {recipe.method} answers with {answering}, which no engine has")

@@ -1,0 +1,224 @@
+"""Heads that are solved from what all live slices of a run leave: exact, whatever the model was trained on."""
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+
+import s3t
+from s3t.core import Stage
+from s3t.deletion import acceptance
+from s3t.prediction.ridge import PENALTIES, Kept
+from s3t.recipe import recipe_from
+from s3t.run import answerer
+from s3t.run.workshop import Workshop
+from testing import tiny
+from testing.roles import roles
+from tests.run.test_ridge import TASKS, less_what_left, table_for
+from tests.run.worlds import records_by_slice, trained_run
+
+SYSTEMS = {
+    "s3t": {"sequences": {"budget": 2}},
+    "sisa": {"method": "sisa"},
+    "full": {"method": "full", "partition": {"shards": 1, "slices": 1, "salt": tiny.SALT}},
+}
+
+
+def recipe_of(model, *, system="s3t", **changes):
+    own = SYSTEMS[system]
+    recipe = tiny.recipe(model, **changes) | {"head": "ridge"} | own
+    if system != "s3t":
+        del recipe["sequences"]
+    return recipe
+
+
+def hit(run, place):
+    """What a deletion in a slice does to stages, without one: of a run in which the record never was."""
+    shard, index = place
+    taken = {
+        stage: key
+        for stage, key in run.inventory().alive.items()
+        if (stage.shard == shard and index in stage.prefix) or place in stage.reads
+    }
+    with roles(run).ledger.writing() as transaction:
+        transaction.forget_stages(taken)
+    run.repair(hours=0)
+
+
+def readouts_in(run):
+    return {(*stage[:2], *stage.reads) for stage in run.inventory().alive if stage.kind == "readout"}
+
+
+def whole(run):
+    """The readouts of all models that serve."""
+    slices = [(shard, index) for shard in range(2) for index in range(3)]
+    return {(*member[:2], place) for member in run.predict(tiny.text_table()).members for place in slices}
+
+
+def exact_after(folder, recipe, table, hits):
+    """Whether a run that forgets has the artifacts and, before and after the repair, the answers of one that never
+    knew, in which the same slices were hit. Before the last hit a head still has the records of later ones."""
+    places = records_by_slice(recipe, table)
+    gone = [places[place][number] for number, place in enumerate(hits)]
+    never_knew = trained_run(folder / "never-knew", recipe, table[~table.id.isin(gone)])
+    exact = True
+    with trained_run(folder / "forgot", recipe, table) as forgot, never_knew:
+        for place, record in zip(hits, gone, strict=True):
+            forgot.predict(table) if forgot.inventory().members() else None
+            forgot.delete(records=[record])
+            hit(never_knew, place)
+            mine, theirs = tiny.artifacts(forgot.path), tiny.artifacts(never_knew.path)
+            exact = exact and all(mine[name] == theirs[name] for name in mine.keys() & theirs.keys())
+            exact = exact and forgot.inventory().alive.keys() == never_knew.inventory().alive.keys()
+            exact = exact and forgot.audit(replay=2).ok
+        if forgot.inventory().members():
+            here, there = forgot.predict(table), never_knew.predict(table)
+            exact = exact and np.array_equal(here.logits, there.logits, equal_nan=True)
+        forgot.repair()
+        never_knew.repair()
+        exact = exact and tiny.artifacts(forgot.path) == tiny.artifacts(never_knew.path)
+        return exact and np.array_equal(forgot.predict(table).logits, never_knew.predict(table).logits, equal_nan=True)
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_deletions_are_exact_by_every_method(system, text_model, tmp_path):
+    recipe = recipe_of(text_model, system=system)
+    assert exact_after(
+        tmp_path, recipe, tiny.text_table(40), [(0, 0)] if system == "full" else [(0, 2), (1, 1), (0, 2)]
+    )
+
+
+@pytest.mark.parametrize("task", [name for name in TASKS if "bfloat16" not in name])
+def test_deletions_are_exact_for_every_task(task, text_model, image_model, tmp_path):
+    model = image_model if task == "images" else text_model
+    changes = {name: value for name, value in TASKS[task].items() if name != "ridge"}
+    assert exact_after(tmp_path, recipe_of(model, **changes), table_for(task), [(0, 1)])
+
+
+def test_a_head_is_the_ridge_solution_for_what_the_models_head_reads(text_model, tmp_path):
+    table = tiny.text_table(60)
+    with trained_run(tmp_path / "run", recipe_of(text_model), table) as run:
+        assert readouts_in(run) == whole(run)
+        member = run.predict(table).members[0]
+        workshop = roles(run).loaded.get()
+        link = next(iter(workshop._heads._values.values()))
+        chain = workshop.chain(Stage(*member[:2]), run.parts.latest.snapshot())
+        assert chain[-1] is link
+        name, linear = workshop.model.base.last_linear
+        caught = []
+        hook = linear.register_forward_pre_hook(lambda _, inputs: caught.append(inputs[0].double().numpy()))
+        workshop.logits([Stage(*member[:2])], run.parts.latest.snapshot(), tiny_rows(table, run))
+        hook.remove()
+        x, y = np.concatenate(caught), np.eye(3)[["abc".index(label) for label in sorted_like(table, run)]]
+        weights = link.head[f"{name}.weight"].double().numpy().T
+        x = x - x.mean(axis=0)
+        scale = np.square(x).sum(axis=0).mean()
+        # The module's weights are those of the solution over a temperature, t: x'(y - x w t) = penalty * scale * w t.
+        left = []
+        for penalty in PENALTIES:
+            solution = np.linalg.solve(x.T @ x + penalty * scale * np.eye(x.shape[1]), x.T @ (y - y.mean(axis=0)))
+            ratio = float((solution * weights).sum() / (weights * weights).sum())
+            left.append(np.abs(solution - ratio * weights).max() / np.abs(solution).max())
+        assert min(left) < 1e-3
+
+
+def tiny_rows(table, run):
+    from s3t.records.ingest import ingest_inputs
+
+    return ingest_inputs(table.drop(columns="label"), run.recipe).features
+
+
+def sorted_like(table, run):
+    """Labels in the order in which one batch of all texts is passed: by length."""
+    encoder = roles(run).loaded.get().encoder
+    lengths = [len(record["input_ids"]) for record in encoder.encode(tiny_rows(table, run))]
+    return [table.label.iloc[number] for number in sorted(range(len(table)), key=lengths.__getitem__)]
+
+
+def test_a_shallow_model_has_a_head_of_all_slices(text_model, tmp_path):
+    table, recipe = tiny.text_table(40), recipe_of(text_model)
+    with trained_run(tmp_path / "run", recipe, table) as run:
+        order = run.inventory().orders[0][0]
+        for index in order[1:]:
+            done = run.delete(records=records_by_slice(recipe, table)[0, index][:1])
+        assert [len(member.prefix) for member in run.predict(table).members] == [1, 3]
+        assert readouts_in(run) == whole(run)
+        assert {stage.kind for stage in done.repair.stages} == {"readout"}
+        assert run.status().missing > 0
+        run.repair()
+        assert readouts_in(run) == whole(run)
+        assert run.train().stages == ()
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_a_deletion_of_a_slice_that_no_model_has_seen_overtakes_answers(shards, text_model, tmp_path):
+    table, recipe = tiny.text_table(40), recipe_of(text_model, partition={"shards": shards})
+    with trained_run(tmp_path / "run", recipe, table) as run:
+        order = run.inventory().orders[0][0]
+        run.delete(records=records_by_slice(recipe, table)[0, order[2]][:1])
+        (unseen,) = {0, 1, 2} - set(run.predict(table).members[0].prefix)
+        with s3t.Run.open(run.path) as other, run.hold(table) as held:
+            roles(other).deleter.patience = 0.0
+            other.delete(records=records_by_slice(recipe, table)[0, unseen][1:2])
+            assert not held.may_leave()
+
+
+@pytest.mark.parametrize("hand", ["its own", "another process's"])
+def test_when_a_deletion_is_effective_no_head_of_what_it_took_is_in_memory(hand, text_model, tmp_path):
+    table, recipe = tiny.text_table(40), recipe_of(text_model)
+    with trained_run(tmp_path / "run", recipe, table) as run:
+        run.predict(table)
+        links = list(roles(run).loaded.get()._heads._values.values())
+        held = [weakref.ref(tensor) for link in links for tensor in list(link.head.values())[-2:]]
+        links.clear()
+        if hand == "its own":
+            state = run.delete(records=["r3"], repair=False).state
+        else:
+            with s3t.Run.open(run.path) as other:
+                state = other.delete(records=["r3"], repair=False).state
+        assert state in ("effective", "erased")
+        gc.collect()
+        assert [tensor() for tensor in held] == [None] * 4
+
+
+PLANTED = {
+    "a head that is kept": (Kept, "of", lambda of: lambda self, keys, compute: of(self, keys[:1], compute)),
+    "subtraction": (Workshop, "_of_slice", less_what_left),
+    "a deletion takes models alone": (
+        acceptance,
+        "plan_deletion",
+        lambda plan: lambda *args: tuple(stage for stage in plan(*args) if stage.kind == "model"),
+    ),
+}
+
+
+@pytest.mark.parametrize("leak", [None, *PLANTED])
+def test_planted_leaks_are_caught(leak, text_model, tmp_path, monkeypatch):
+    if leak is not None:
+        where, name, plant = PLANTED[leak]
+        monkeypatch.setattr(where, name, plant(getattr(where, name)))
+    assert exact_after(tmp_path, recipe_of(text_model), tiny.text_table(80), [(0, 2), (1, 2), (0, 2)]) is (leak is None)
+
+
+def test_answers_watch_for_what_their_heads_were_solved_from(text_model, tmp_path):
+    with trained_run(tmp_path / "run", recipe_of(text_model), tiny.text_table()) as run:
+        now = run.parts.latest.snapshot()
+        member = run.predict(tiny.text_table()).members[0]
+        uses = answerer.uses_of(now, [Stage(*member[:2])])
+        read = {stage for stage in now.stages if stage.kind == "readout" and stage[:2] == member[:2]}
+        assert len(read) == 6
+        assert read <= uses.stages.keys()
+
+
+def test_what_has_no_such_head_is_refused(text_model, tmp_path):
+    recipe = recipe_of(text_model)
+    for changes, said in (
+        ({"method": "ridge", "sequences": {}}, "method ridge has no other"),
+        ({"prediction": {"ensemble": "sequences"}}, "one live chain a shard"),
+    ):
+        with pytest.raises(s3t.RecipeError, match=said):
+            recipe_from(recipe | changes)
+    run = trained_run(tmp_path / "run", recipe, tiny.text_table())
+    with run, pytest.raises(s3t.InputError, match="no export names"):
+        run.export(tmp_path / "out")
