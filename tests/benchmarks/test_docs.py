@@ -256,8 +256,8 @@ def test_serving_while_people_are_deleted():
 
 
 def test_ridge():
-    parts = [stored(f"ridge-{part}") for part in ("effective", "answers", "million")]
-    small, answers, large = parts
+    parts = [stored(f"ridge-{part}") for part in ("effective", "answers", "million", "opponent")]
+    small, answers, large, opponent = parts
     worst, training, deletions = answers["worst"], large["training"], large["deletions"]
     loads = [each[when] for each in parts for when in ("load_before", "load_after")]
     told = " ".join(PAGE.split())
@@ -270,11 +270,14 @@ def test_ridge():
         f"at most {worst['many']:.2f} times a bare pass for 1,000 inputs, {worst['single']:.2f} for one",
         f"{large['records']:,} records, {large['labels']:,} labels, {large['features']:,} features",
         f"training takes {training['seconds']:.0f} CPU seconds and {training['peak_bytes'] / 1e9:.1f} GB",
-        f"a deletion is effective after {1000 * deletions['effective']:.0f} ms, the next answer takes",
-        f"takes {deletions['answer']:.1f} s, repair {deletions['repair']:.1f}",
+        f"the next answer takes {deletions['answer']:.1f}, repair {deletions['repair']:.1f}",
         f"a bare pass over its slice {large['pass_over_a_slice']['seconds']:.1f}",
     ):
         assert shown in told
+    for name, found in opponent["data_sets"].items():
+        ways = [found["ways"][way] for way in ("s3t", "logistic")]
+        shown = [f"{way['training']:.0f}, {way['deletion']:.1f}, {way['accuracy']:.3f}" for way in ways]
+        assert f"- {TITLES[name]}: {shown[0]}; {shown[1]}" in PAGE
 
 
 def test_the_gpus():

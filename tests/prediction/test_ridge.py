@@ -19,6 +19,7 @@ from s3t.prediction.ridge import (
     PRODUCTS,
     SAMPLE,
     TARGETS,
+    Kept,
     Projection,
     Rows,
     Scale,
@@ -248,6 +249,13 @@ def test_solving_can_be_stopped_at_every_step():
         part_of(left, outputs=3, projection=BARE, progress=stop)
     with pytest.raises(InterruptedError):
         solved(parts, target=CLASSES, projection=BARE, progress=stop)
+
+
+def test_what_is_used_stays_and_what_is_not_leaves():
+    kept, computed = Kept(most=2), []
+    for keys in [("a",), ("b",), ("a",), ("c",), ("a",)]:
+        kept.of(keys, lambda keys=keys: computed.append(keys) or keys)
+    assert computed == [("a",), ("b",), ("c",)]
 
 
 def test_a_projection_is_drawn_from_its_seed_and_lets_a_head_tell_what_no_line_does():

@@ -236,16 +236,18 @@ class LinearHead:
 
 
 class Kept(Generic[T]):
-    """What was computed last, by the keys of the artifacts that it is a function of. Safe to share among threads."""
+    """What was used last, by the keys of the artifacts that it is a function of. Safe to share among threads."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._changing = threading.Lock()
-        self._values: OrderedDict[tuple[str, ...], T] = OrderedDict()  # the last one is last
+        self._values: OrderedDict[tuple[str, ...], T] = OrderedDict()  # the one used last is last
 
     def of(self, keys: tuple[str, ...], compute: Callable[[], T]) -> T:
         with self._changing:
             value = self._values.get(keys)
+            if value is not None:
+                self._values.move_to_end(keys)
         if value is None:
             value = compute()  # not under the lock: `keep` must not wait for it
             with self._changing:
