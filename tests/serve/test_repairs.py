@@ -208,6 +208,32 @@ def test_a_repair_begins_by_itself_where_the_policy_asks_for_it(text_model, tmp_
         assert [repair.asked_by for repair in begun] == ["policy"] * due
 
 
+@pytest.mark.parametrize(
+    ("policy", "hours_a_day", "trains"),
+    [
+        ("manual", None, False),
+        pytest.param("eager", 0.05, False, marks=pytest.mark.integration),
+        pytest.param("eager", None, True, marks=pytest.mark.integration),
+    ],
+)
+def test_heads_are_solved_anew_whatever_the_policy_and_the_hours_of_the_day(
+    policy, hours_a_day, trains, text_model, tmp_path
+):
+    recipe = tiny.recipe(text_model, deletion={"repair": policy}) | {"head": "ridge"}
+    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table()) as run:
+        run.train()
+        assert repairs_of(run).begin_if_due(hours_a_day=hours_a_day) is None
+        run.delete(records=["r0"], wait=False)
+        assert run.inventory().missing_readouts()
+        one = repairs_of(run).begin_if_due(hours_a_day=hours_a_day)
+        wait_for(lambda: repairs_of(run).find(one.id).state != "running")
+        assert repairs_of(run).find(one.id).state == "done"
+        assert run.inventory().missing_readouts() == ()
+        assert (run.status().missing == 0) == trains
+        assert repairs_of(run).begin_if_due(hours_a_day=hours_a_day) is None
+        repairs_of(run).close()
+
+
 def test_a_day_has_its_hours_whoever_used_them(text_model, tmp_path, begun):
     with s3t.Run.open(repairing(text_model, tmp_path / "run", "eager")) as run:
         run.delete(records=["r0"], wait=False)
