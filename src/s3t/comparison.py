@@ -130,7 +130,8 @@ def systems_of(recipe: Recipe, *, records: int, layers: int) -> tuple[dict[str, 
     few = 1, min(3, layers)
     many = min(4, max(2, records // 200)), min(4, layers)
     changes: dict[str, dict[str, Any]] = {"ridge": {"method": "ridge"}, "full": {"method": "full"}}
-    for (shards, slices), head in product((few, many), ("", ", head: ridge")):
+    heads = ("",) if recipe.task.target.over_vocabulary else ("", ", head: ridge")
+    for (shards, slices), head in product((few, many), heads):
         cut, size = {"partition": {"shards": shards, "slices": slices}}, f"{shards} x {slices}{head}"
         answers = {"head": "ridge"} if head else {}
         changes[f"sisa {size}"] = {"method": "sisa", **cut, **answers}

@@ -10,6 +10,7 @@ from sklearn.linear_model import Ridge
 from sklearn.metrics import f1_score
 
 from s3t.prediction import ridge
+from s3t.prediction.ensemble import Kept
 from s3t.prediction.ridge import (
     FEATURES,
     FIRST,
@@ -19,7 +20,6 @@ from s3t.prediction.ridge import (
     PRODUCTS,
     SAMPLE,
     TARGETS,
-    Kept,
     Projection,
     Rows,
     Scale,

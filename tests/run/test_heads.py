@@ -8,14 +8,14 @@ import pytest
 
 import s3t
 from s3t.core import Stage
-from s3t.deletion import acceptance
-from s3t.prediction.ridge import PENALTIES, Kept
+from s3t.prediction.ensemble import Kept
+from s3t.prediction.ridge import PENALTIES
 from s3t.recipe import recipe_from
 from s3t.run import answerer
-from s3t.run.workshop import Workshop
 from testing import tiny
 from testing.roles import roles
-from tests.run.test_ridge import TASKS, less_what_left, table_for
+from tests.run import test_ridge
+from tests.run.test_ridge import TASKS, table_for
 from tests.run.worlds import records_by_slice, trained_run
 
 SYSTEMS = {
@@ -189,14 +189,8 @@ def test_when_a_deletion_is_effective_no_head_of_what_it_took_is_in_memory(hand,
         assert [tensor() for tensor in held] == [None] * 4
 
 
-PLANTED = {
-    "a head that is kept": (Kept, "of", lambda of: lambda self, keys, compute: of(self, keys[:1], compute)),
-    "subtraction": (Workshop, "_of_slice", less_what_left),
-    "a deletion takes models alone": (
-        acceptance,
-        "plan_deletion",
-        lambda plan: lambda *args: tuple(stage for stage in plan(*args) if stage.kind == "model"),
-    ),
+PLANTED = {name: test_ridge.PLANTED[name] for name in ("subtraction", "a deletion takes models alone")} | {
+    "a head that is kept": (Kept, "of", lambda of: lambda self, keys, compute: of(self, keys[:1], compute))
 }
 
 

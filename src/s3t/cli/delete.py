@@ -130,8 +130,8 @@ def _repaired(run: s3t.Run, done: Deletion, *, as_json: bool) -> tuple[Deletion,
         return done.model_copy(update={"repair_failed": str(failed)}), lambda: None
 
     def render() -> None:
-        why = ", as deletion.repair says" if done.repair_due else ": parts of heads"
-        typer.echo(f"{counted(repair.trained, 'stage')} repaired in {repair.seconds:.1f} s{why}")
+        noun, why = ("stage", "deletion.repair") if done.repair_due else ("readout", "head: ridge")
+        typer.echo(f"{counted(repair.trained, noun)} repaired in {repair.seconds:.1f} s, as {why} says")
         for warning in repair.outage:
             typer.echo(f"warning: {warning}")
 

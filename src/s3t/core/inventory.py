@@ -41,7 +41,7 @@ class Inventory:
     alone: bool = False
     """True if these artifacts answer without a live model."""
     readouts: bool = False
-    """True if slices leave readouts, from which the heads of the models that serve are solved."""
+    """True if heads are solved from readouts: each slice leaves one for every model that serves."""
     scores: Mapping[str, float] | None = None
     """Validation score of each live prefix, by the key of its last stage; None where depth alone chooses."""
 
@@ -146,22 +146,24 @@ class Inventory:
         return (*each, *self.growth.missing(self._live_prefixes), *self.missing_readouts())
 
     def missing_readouts(self) -> tuple[Stage, ...]:
-        """Those of the models that serve now. A model that is deeper has others, so they are made last."""
+        """Readouts that the heads of the serving models lack. They are made last: a deeper model needs others."""
         return tuple(stage for stage in self.wanted_readouts if stage not in self.alive)
 
     def unwanted_readouts(self) -> dict[Stage, str]:
-        """Those of models that served before, with their keys, once all are there of the models that serve now."""
+        """Live readouts of models that serve no more, with their keys; none before the serving models have theirs."""
         if self.missing_readouts():
             return {}
         readouts = {stage: key for stage, key in self.alive.items() if stage.kind == "readout"}
         return {stage: key for stage, key in readouts.items() if stage not in self.wanted_readouts}
 
     @cached_property
-    def wanted_readouts(self) -> tuple[Stage, ...]:
-        """Of every model that serves, one a slice of the run that holds a record."""
+    def wanted_readouts(self) -> Collection[Stage]:
+        """One for each serving model and each slice of the run that holds a record; quick to look up, in order."""
         members = self._members.items() if self.readouts else ()
         filled = [place for place, records in sorted(self.records.items()) if records > 0]
-        return tuple(Stage(shard, each.prefix, "readout", (place,)) for shard, each in members for place in filled)
+        return dict.fromkeys(
+            Stage(shard, member.prefix, "readout", (place,)) for shard, member in members for place in filled
+        )
 
     def may_begin(self, stage: Stage) -> bool:
         """True if a missing stage may be trained now: its parent is alive, and it is its turn."""

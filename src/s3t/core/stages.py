@@ -36,7 +36,7 @@ class Stage(NamedTuple):
     prefix: Order
     kind: Kind = "model"
     reads: tuple[Place, ...] = ()
-    """Of a readout: its slice, which may be any of the run, also one that the model has seen."""
+    """The slice that a readout was made of: any slice of the run, whether or not the model was trained on it."""
 
     @property
     def depth(self) -> int:
@@ -44,7 +44,7 @@ class Stage(NamedTuple):
 
     @property
     def places(self) -> tuple[Place, ...]:
-        """All slices that it is a function of, in the order of their digests."""
+        """Every slice whose records it was made from, in the order of `slice_digests`."""
         return (*(Place(self.shard, index) for index in self.prefix), *self.reads)
 
     @property

@@ -37,8 +37,8 @@ T = TypeVar("T")
 
 def prefix_text(stage: Stage) -> str:
     """A stage's prefix as it is stored: `2,0,1`; with what else it is, `prototypes:2`, `readout 1,0:2,0,1`."""
-    of, text = (" ".join(",".join(map(str, each)) for each in many) for many in (stage.reads, [stage.prefix]))
-    return text if stage.kind == "model" else f"{stage.kind} {of}".rstrip() + f":{text}"
+    text, reads = ",".join(map(str, stage.prefix)), "".join(f" {place.shard},{place.slice}" for place in stage.reads)
+    return text if stage.kind == "model" else f"{stage.kind}{reads}:{text}"
 
 
 def of_stage(stage: Stage) -> dict[str, Any]:

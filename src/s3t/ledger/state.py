@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 
 from s3t.core import Growth, Inventory, Place, SliceKind, Stage
@@ -89,11 +90,8 @@ class Snapshot:
     @cached_property
     def readouts(self) -> Mapping[Stage, tuple[Stage, ...]]:
         """The live readouts of every model that has some, in the order of their slices."""
-        found: dict[Stage, tuple[Stage, ...]] = {}
-        for stage in sorted(stage for stage in self.stages if stage.kind == "readout"):
-            model = Stage(stage.shard, stage.prefix)
-            found[model] = (*found.get(model, ()), stage)
-        return found
+        readouts = sorted(stage for stage in self.stages if stage.kind == "readout")
+        return {model: tuple(its) for model, its in groupby(readouts, key=lambda stage: Stage(*stage[:2]))}
 
     def inventory(
         self, growth: Growth, *, of_slices: SliceKind | None = None, alone: bool = False, readouts: bool = False

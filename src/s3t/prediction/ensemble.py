@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cached_property
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -43,6 +43,8 @@ from s3t.recipe import Recipe, TrainingSettings
 from s3t.store.artifacts import Artifact, Parent
 from s3t.tasks.aggregate import Scores
 from s3t.training.numerics import exact_numerics
+
+T = TypeVar("T")
 
 
 class _Entry(NamedTuple):
@@ -119,6 +121,35 @@ def _is_chain(keys: Sequence[str], entries: Sequence[_Entry]) -> bool:
             return False
         above = Parent(key=key, sha256=entry.sha256)
     return True
+
+
+class Kept(Generic[T]):
+    """A cache of values that are computed from artifacts, by their keys; the least recently used one goes first. Safe
+    to share among threads."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._changing = threading.Lock()
+        self._values: OrderedDict[tuple[str, ...], T] = OrderedDict()  # the one used last is last
+
+    def of(self, keys: tuple[str, ...], compute: Callable[[], T]) -> T:
+        with self._changing:
+            value = self._values.get(keys)
+            if value is not None:
+                self._values.move_to_end(keys)
+        if value is None:
+            value = compute()  # not under the lock: `keep` must not wait for it
+            with self._changing:
+                self._values[keys] = value
+                while len(self._values) > self._most:
+                    self._values.popitem(last=False)
+        return value
+
+    def keep(self, alive: Set[str]) -> None:
+        """Drop every value that was computed from an artifact that is not alive."""
+        with self._changing:
+            for keys in [keys for keys in self._values if not alive >= set(keys)]:
+                del self._values[keys]
 
 
 PASS_TOKENS = 128

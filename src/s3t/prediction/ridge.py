@@ -17,13 +17,11 @@ from __future__ import annotations
 
 import itertools
 import math
-import threading
 from bisect import bisect_left
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, reduce
-from typing import Any, Generic, NamedTuple, Self, TypeAlias, TypeVar
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import torch
 from scipy.optimize import minimize
@@ -34,7 +32,6 @@ from s3t.events import Progress, WorkStep, silent
 from s3t.models.adapters import StageTensors
 from s3t.tasks import Target
 
-T = TypeVar("T")
 FEATURES, TARGETS, GRAM, PRODUCTS = "features", "targets", "gram", "products"
 SAMPLE = 512
 """Records of a slice that heads without it answer, at most. A slice that leaves sums leaves their features, too."""
@@ -92,8 +89,8 @@ class Sums(NamedTuple):
         return Sums(self.gram + other.gram, self.products + other.products)
 
     def solver(self, width: int) -> Solver:
-        """Of a penalty: the weights of the first features, width x C, and the biases, C. These are not penalised, so
-        features count from their mean.
+        """A function from a penalty to weights of the first `width` features, width x C, and biases, C. Biases are not
+        penalised.
         """
         gram, products = self.gram[: 1 + width, : 1 + width], self.products[: 1 + width]
         lengths = gram.diagonal()[1:].sum()
@@ -131,9 +128,8 @@ class Rows(NamedTuple):
             return Sums(gram, torch.cat([targets.sum(dim=0)[None], features.t() @ targets]))
         products = features.new_zeros(self.outputs, 1 + size)
         products[:, 0] = torch.bincount(self.targets, minlength=self.outputs)
-        products[:, 1:].index_add_(
-            0, self.targets, features
-        )  # with many labels, a product would cost as the Gram matrix
+        # A matrix product would cost, with many labels, as much as the Gram matrix.
+        products[:, 1:].index_add_(0, self.targets, features)
         return Sums(gram, products.t().contiguous())
 
     def solver(self, width: int) -> Solver:
@@ -155,14 +151,14 @@ class Rows(NamedTuple):
 
 
 def _ridge(penalty: float, spread: Tensor, lengths: Tensor, width: int) -> Tensor:
-    """What a penalty adds to a diagonal. `spread` and `lengths` are the features' squares, from their mean and from 0:
-    where they hardly vary, what is left of the matrix is rounding, and the penalty is above that.
+    """The number that a penalty adds to the diagonal of a matrix. `spread` is the sum of squares of features from their
+    mean, `lengths` from 0. Where features hardly vary, the matrix is rounding error, and the number is above that.
     """
     return torch.maximum(penalty * spread, 1e-10 * lengths).clamp(min=1e-300) / width
 
 
 def _solution(matrix: Tensor, right: Tensor) -> Tensor:
-    """Of a positive definite matrix, of which what is above the diagonal is not read."""
+    """The x with matrix x = right, for a positive definite matrix. Only its diagonal and what is below it is read."""
     lower = torch.linalg.cholesky(matrix)
     half = torch.linalg.solve_triangular(lower, right, upper=False)  # twice this is quicker than torch.cholesky_solve
     solution: Tensor = torch.linalg.solve_triangular(lower.t(), half, upper=True)
@@ -235,40 +231,12 @@ class LinearHead:
         return {"weight": weight.float().contiguous(), "bias": self.scale.logits(self.bias).float()}
 
 
-class Kept(Generic[T]):
-    """What was used last, by the keys of the artifacts that it is a function of. Safe to share among threads."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._changing = threading.Lock()
-        self._values: OrderedDict[tuple[str, ...], T] = OrderedDict()  # the one used last is last
-
-    def of(self, keys: tuple[str, ...], compute: Callable[[], T]) -> T:
-        with self._changing:
-            value = self._values.get(keys)
-            if value is not None:
-                self._values.move_to_end(keys)
-        if value is None:
-            value = compute()  # not under the lock: `keep` must not wait for it
-            with self._changing:
-                self._values[keys] = value
-                while len(self._values) > self._most:
-                    self._values.popitem(last=False)
-        return value
-
-    def keep(self, alive: Set[str]) -> None:
-        """Drop all that is a function of something else."""
-        with self._changing:
-            for keys in [keys for keys in self._values if not alive >= set(keys)]:
-                del self._values[keys]
-
-
 class Part(NamedTuple):
     """Slices that are left out together: their records, and a sample of at most TRIED."""
 
     records: Sums | Rows
     features: Tensor
-    """As slices left them."""
+    """Of the sample, before the projection."""
     targets: Tensor
 
 
@@ -300,12 +268,10 @@ def part_of(
             features, targets = left.block[FEATURES], left.block[TARGETS]
             rows = _sample(len(features), SAMPLE)
             samples.append((features[rows], targets[rows]))
-            has_sums = GRAM in left.block
-            yield (
-                Sums(left.block[GRAM], left.block[PRODUCTS])
-                if has_sums
-                else Rows(projection.of(features), targets, outputs)
-            )
+            if GRAM in left.block:
+                yield Sums(left.block[GRAM], left.block[PRODUCTS])
+            else:
+                yield Rows(projection.of(features), targets, outputs)
 
     whole = reduce(added, records())
     if isinstance(whole, Rows) and not is_few((PARTS - 1) * len(whole.features), whole.features.shape[1]):

@@ -23,7 +23,7 @@ class TrainedStage(OfStage):
     """A stage that was trained. Losses are functions of private records: the run keeps none of them."""
 
     reads: tuple[Place, ...] = ()
-    """Of a readout: shard and slice of which it was made."""
+    """Shard and slice that a readout was made of; empty for other stages."""
     steps: int
     """Optimiser steps."""
     losses: tuple[Loss, ...]
@@ -146,7 +146,7 @@ class Deletion(Result):
     repair_due: bool = False
     """`deletion.repair` of the recipe asks for a repair now."""
     heads_due: bool = False
-    """With `head: ridge`: heads are to be solved anew, for which a repair of 0 hours does what is needed."""
+    """With `head: ridge`: readouts are missing; a repair of 0 hours makes them, and trains nothing."""
     repair: Training | None = None
     """The repair after it; null if none was due, or it failed."""
     repair_failed: str | None = None

@@ -32,7 +32,7 @@ from s3t.models.encoders import Encoder
 from s3t.models.language import LanguageEncoder
 from s3t.models.source import check_unchanged, model_folder
 from s3t.prediction.answers import Answers
-from s3t.prediction.ensemble import Resident, Windows, ensemble_of
+from s3t.prediction.ensemble import Kept, Resident, Windows, ensemble_of
 from s3t.prediction.generation import (
     Continuation,
     Likelihood,
@@ -43,7 +43,7 @@ from s3t.prediction.generation import (
     write_after,
 )
 from s3t.prediction.prototypes import Nearest, prototypes
-from s3t.prediction.ridge import PARTS, Kept, LinearHead, Part, Projection, part_of, parted, solved, statistics
+from s3t.prediction.ridge import PARTS, LinearHead, Part, Projection, part_of, parted, solved, statistics
 from s3t.recipe import Recipe
 from s3t.records.public import Public
 from s3t.run.material import Material
@@ -54,9 +54,6 @@ from s3t.training.features import FeatureMap, HeadInputs, slice_features
 from s3t.training.numerics import environment, exact_numerics, resolve_device, slow_precision
 from s3t.training.stage import train_stage
 from s3t.waiting import warn_if_threads_spin
-
-MOST_HEADS = 16
-"""Solved heads in memory, and at least one a shard."""
 
 
 class Workshop:
@@ -105,7 +102,7 @@ class Workshop:
         self.ensemble = ensemble_of(self.model, self._windows, recipe, merged=True)
         self._scoring = ensemble_of(self.model, self._windows, recipe, merged=False)
         self._features = feature_map(self.model, recipe)
-        self._heads = Kept[Any](most=max(MOST_HEADS, recipe.partition.shards))
+        self._heads = Kept[Any](most=2 * recipe.partition.shards)  # of a shard's model, and of its prototypes
         self._parts = Kept[Part](most=PARTS)
 
     @property
@@ -188,7 +185,7 @@ class Workshop:
         return self._windows.counts(rows)
 
     def _of_slice(self, stage: Stage, digest: str, blocks: BlockTensors, progress: Progress) -> StageTensors:
-        """What a slice leaves: for prototypes, for a ridge head, or for the head of a model, whose blocks are given."""
+        """Class means, statistics or a readout of one slice; a readout's model has the given blocks."""
         training, features_of = self._recipe.training, HeadInputs() if stage.kind == "readout" else self._features
         with self._turn, exact_numerics(self.device, training), self.model.mounted(blocks):
             contents = self.material.slice(stage.places[-1], digest)
@@ -319,7 +316,7 @@ class Workshop:
         return solved(parts, target=target, projection=projection, progress=progress)
 
     def _left(self, stages: Iterable[Stage], snapshot: Snapshot) -> Iterator[StageTensors]:
-        """What slices left, one at a time."""
+        """Stored tensors of slices, read one at a time."""
         return (deserialize(self._artifacts(stage, snapshot)[-1].content) for stage in stages)
 
     @cached_property

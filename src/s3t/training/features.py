@@ -54,7 +54,7 @@ class FeatureMap:
 
 
 class HeadInputs:
-    """What the last linear module of a model's head reads: features of which the head of the model is solved."""
+    """The inputs of the last linear module of a model's head, as features. A ridge head takes that module's place."""
 
     def width(self, model: Model) -> int:
         """D."""
