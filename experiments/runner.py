@@ -69,11 +69,14 @@ NAMES = (
     "repair_policies",
     "kept_by_forests",
     "tofu",
+    "frontier",
 )
 TRAINED = frozenset(NAMES[NAMES.index("slice_wise") :])
 """They train models, for minutes or hours. Rows of theirs are kept over a change of the package, and say so."""
-TIMED = frozenset({"thousand_requests", "trained_layers", "kept_by_forests", "tofu"})
-"""They measure times, so nothing runs beside a point of theirs."""
+TIMED = frozenset({"thousand_requests", "trained_layers", "kept_by_forests", "tofu", "frontier"})
+"""They measure times, so nothing runs beside a point of theirs, but of those in CPU_TIMED."""
+CPU_TIMED = frozenset({"frontier"})
+"""Their times are CPU seconds."""
 NOT_MEASURING = frozenset(f"experiments.{module}" for module in ("runner", "drawing", "noted"))
 """Modules on which no number hangs."""
 ROOTS = [FOLDER]
@@ -134,7 +137,9 @@ def run(name: str, *, into: Path | None = None, smoke: bool = False, jobs: int =
     own = {"commit": commit} if name in TRAINED else {}  # such rows may be of several
     points = chosen.points(config)
     left = partial.left(points)
-    for point, found, seconds in _told(name, left, measured(name, config, left, jobs=1 if name in TIMED else jobs)):
+    for point, found, seconds in _told(
+        name, left, measured(name, config, left, jobs=1 if name in TIMED - CPU_TIMED else jobs)
+    ):
         partial.keep(point, rounded({**point, **found}) | own, seconds)
     rows, recipes = named(partial.rows(points))
     result = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from collections.abc import Sequence
@@ -9,8 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from filelock import FileLock
+from numpy.typing import NDArray
+from PIL import Image
+from sklearn.datasets import load_digits
 
 from experiments.alpaca import COLUMNS, base_folder, parts
 
@@ -169,9 +174,30 @@ def _copa(data: Path) -> Task:
 
 def _cifar10(data: Path) -> Task:
     train, test = (
-        pd.read_parquet(data / "cifar10" / f"{part}_jpegq75_full.parquet")[["image", "label"]].astype({"label": str})
+        pd.read_parquet(data / "cifar10" / f"{part}_jpegq75_full.parquet")[["image", "label"]]
         for part in ("train", "test")
     )
+    return _of_images(train, test, data)
+
+
+def _digits(data: Path) -> Task:
+    """Handwritten digits of 8 x 8 pixels, which scikit-learn holds; the model was pre-trained on photographs."""
+    found = load_digits()
+    table = pd.DataFrame({"image": list(map(_png, found.images / 16)), "label": found.target})
+    train = table.sample(frac=0.6, random_state=0)
+    return _of_images(train, table.drop(train.index), data)
+
+
+def _png(greys: NDArray[np.float64]) -> bytes:
+    """An image of greys from 0 to 1."""
+    content = io.BytesIO()
+    Image.fromarray((255 * greys).astype(np.uint8)).convert("RGB").save(content, "PNG")
+    return content.getvalue()
+
+
+def _of_images(train: pd.DataFrame, test: pd.DataFrame, data: Path) -> Task:
+    """Images of ten classes."""
+    train, test = (part.astype({"label": str}) for part in (train, test))
     recipe = {
         "task": "image-classification",
         "base_model": str((data / "weights" / "vit-cifar100").resolve()),
@@ -242,6 +268,7 @@ TASKS = {
     "cb": _cb,
     "copa": _copa,
     "cifar10": _cifar10,
+    "digits": _digits,
     "goemotions": _goemotions,
     "wnut17": _wnut17,
     "alpaca": _alpaca,
