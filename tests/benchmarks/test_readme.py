@@ -19,7 +19,6 @@ def results(name):
 
 def of_deletion():
     rows = [(what, name) for name in ("median_ms", "p99_ms") for what in ("s3t", "plain")]
-    rows += [("limit", "median_ms"), ("limit", "p99_ms")]
     return [f"{results('deletion')[what][name]:.1f}" for what, name in rows]
 
 
@@ -30,25 +29,21 @@ def of_ledger():
 
 
 def of_data_sets():
-    found = results("data_sets")["data_sets"].values()
-    ranges = [[each["times_as_fast"] for each in found], [each["times_as_fast_by_stage"][0] for each in found]]
-    return [f"{number:.2f}" for values in ranges for number in (min(values), max(values))]
+    found = [each["times_as_fast"] for each in results("data_sets")["data_sets"].values()]
+    return [f"{number:.2f}" for number in (min(found), max(found))]
 
 
 def of_ensemble():
     """The worst and the best of all data sets and both precisions."""
     found = results("ensemble").values()
-    ranges = [
-        [many["times_as_fast"] for each in found for case, many in each["many_inputs"].items() if depth in case]
-        for depth in ("full", "half")
-    ]
-    ranges.append([one["one_over_merged"] for each in found for one in each.get("one_text", {}).values()])
+    full = [many["times_as_fast"] for each in found for case, many in each["many_inputs"].items() if "full" in case]
+    ranges = [full, [one["one_over_merged"] for each in found for one in each.get("one_text", {}).values()]]
     return [f"{number:.2f}" for values in ranges for number in (min(values), max(values))]
 
 
 def of_banking77():
-    depths = [each["accuracy"] for each in results("banking77-slice_wise")["per_depth"]]
-    return [f"{accuracy:.3f}" for accuracy in (*depths, results("banking77-one_adapter")["accuracy"])]
+    first, *_, last = [each["accuracy"] for each in results("banking77-slice_wise")["per_depth"]]
+    return [f"{accuracy:.3f}" for accuracy in (first, last, results("banking77-one_adapter")["accuracy"])]
 
 
 def of_language():
@@ -58,8 +53,8 @@ def of_language():
 
 
 def of_sequences():
-    rows = {(row["slices"], row["budget"]): row for row in results("sequences")["survival"]}
-    return [f"{rows[shape]['gain_in_summed_depth']['cyclic-adjacent']:.2f}" for shape in ((16, 4), (32, 8))]
+    (row,) = (row for row in results("sequences")["survival"] if (row["slices"], row["budget"]) == (16, 4))
+    return [f"{row['gain_in_summed_depth']['cyclic-adjacent']:.2f}"]
 
 
 NUMBERS = {
