@@ -11,7 +11,6 @@ import math
 import random
 import statistics
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import product
@@ -48,8 +47,6 @@ SINGLES = 5
 """Deletions whose times are measured, one after the other."""
 RESAMPLES, NOISE = 100, 0.05
 """Bootstrap samples of the records to score on; a system that is the better one in more of them may be as good."""
-GUESSES = 20
-"""Labels that are tried as the answer to every input, the most frequent ones."""
 T = TypeVar("T")
 _FOLDER = "s3t-compare"
 _SECRET = Secret(salt="s3t compare")
@@ -223,17 +220,6 @@ class _Sample(NamedTuple):
             answers, expected = [answers[place] for place in places], [expected[place] for place in places]
         score = self.target.score(self.target.metrics(answers, expected, self.labels))
         return score if math.isfinite(score) else None
-
-    def guesses(self) -> list[list[Any]]:
-        """For some answers, that answer to every input."""
-        expected = self.target.expected(self.held_out)
-        if not self.target.has_labels:
-            return [[float(np.mean(expected))] * len(expected)] if not self.target.over_vocabulary else []
-        often = Counter(label for answer in expected for label in self.target.labels_in(answer)).most_common(GUESSES)
-        if self.target.one_label:
-            return [[label] * len(expected) for label, _ in often]
-        words = self.target.answer == "tags"
-        return [[[label] * (len(answer) if words else 1) for answer in expected] for label, _ in often]
 
 
 def compare(
@@ -422,8 +408,9 @@ def _advice(
         system for system in systems if system is not best and (drawn(answers[system.name]) >= of_best).mean() > NOISE
     ]
     chosen = min(close, key=lambda system: system.hours_a_year)
-    guesses = [(score, given) for given in sample.guesses() if (score := sample.score(given)) is not None]
-    guess, given = max(guesses, key=lambda pair: pair[0], default=(None, None))
+    guesses = sample.target.guesses(sample.target.expected(sample.held_out))
+    scored = [(score, given) for given in guesses if (score := sample.score(given)) is not None]
+    guess, given = max(scored, key=lambda pair: pair[0], default=(None, None))
     if given is not None and (drawn(given) >= of_best).mean() > NOISE:
         problem = f"No system is better than a guess ({guess:.4g})"
         remedy = "check labels and columns, and try another base model, more epochs or more records"

@@ -14,7 +14,7 @@ import typer
 from typer import Option
 
 import s3t
-from s3t.cli.display import print_table
+from s3t.cli.display import print_parts, print_table
 from s3t.cli.options import RunArgument, RunOrServerArgument, UrlOption, opened
 from s3t.cli.output import JsonOption, Output
 from s3t.errors import InputError
@@ -352,8 +352,7 @@ def evaluate(
         typer.echo(result.sentence)
         if report:
             print_table("each label", [*result.per_class, *result.means])
-        print_table("each shard alone", list(result.per_shard))
-        print_table("the ensemble cut to a depth", list(result.per_depth))
+        print_parts(result)
         if confusion is not None:
             typer.echo(f"drawn: {confusion}")
 

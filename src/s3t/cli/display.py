@@ -13,6 +13,7 @@ from s3t.wording import counted, duration, numbers
 
 if TYPE_CHECKING:
     from s3t.core import Place
+    from s3t.results.answers import Evaluation
     from s3t.results.changes import Deletion, Training
     from s3t.results.log import LogEntry
     from s3t.results.state import Chain, Export, Forecast, Shard, Status
@@ -256,6 +257,14 @@ def _print_forecast(forecast: Forecast) -> None:
 
 def _after(value: float | None) -> str:
     return "never" if value is None else f"after {value:.1f} deletions"
+
+
+def print_parts(measured: Evaluation) -> None:
+    """Measures of each shard and depth, and what is doubtful."""
+    print_table("each shard alone", measured.per_shard)
+    print_table("the ensemble cut to a depth", measured.per_depth)
+    for notice in measured.notices:
+        typer.echo(f"warning: {notice}")
 
 
 def print_table(title: str, rows: Sequence[Mapping[str, Any]], *, width: int = 0) -> None:

@@ -10,7 +10,7 @@ import typer
 from typer import Argument, Option
 
 import s3t
-from s3t.cli.display import in_hours, print_status, print_table, print_training, print_unfinished
+from s3t.cli.display import in_hours, print_parts, print_status, print_training, print_unfinished
 from s3t.cli.options import (
     DryRunOption,
     MovedOption,
@@ -108,8 +108,7 @@ def train(
         print_training(done, status, run)
         note = "" if evaluate else ". These are the recipe's public records, by which depths are chosen"
         typer.echo(f"{measured.sentence}{note}")
-        print_table("each shard alone", measured.per_shard)
-        print_table("the ensemble cut to a depth", measured.per_depth)
+        print_parts(measured)
 
     return Output(done.to_json() | {"evaluation": measured.to_json()}, render)
 

@@ -5,11 +5,13 @@ defines them. Pure.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from s3t.core import Inventory, Kind, Order, Stage, by_kind
 from s3t.errors import InputError, NoLiveShardError
@@ -18,6 +20,7 @@ from s3t.recipe.schema import DEFAULT_THRESHOLD
 from s3t.results.answers import Member
 from s3t.tasks import Target
 from s3t.tasks.aggregate import Scores, shares
+from s3t.wording import counted
 
 Prefixes: TypeAlias = "Mapping[int, Order] | Sequence[Member | tuple[int, Order]]"
 """Prefixes that shall answer: one for each shard, or (shard, prefix) pairs, perhaps several of a shard."""
@@ -130,6 +133,41 @@ class Answers:
     def score(self, logits_NC: Scores, expected: Sequence[Any], counts: Sequence[int] | None = None) -> float:
         """Score of one member; higher is better."""
         return self.target.score(self.metrics([logits_NC], [0], expected, counts=counts))
+
+    def doubts(
+        self, members: Sequence[Stage], answered: Mapping[Stage, Sequence[Any]], expected: Sequence[Any]
+    ) -> tuple[str, ...]:
+        """A sentence for each member that scores no better than a guess, or that is wrong more often, by more than two
+        standard errors, than with fewer of its slices.
+
+        `answered` has answers of the members, and perhaps of what they are cut to.
+        """
+
+        def score(given: Sequence[Any]) -> float:
+            return self.target.score(self.target.metrics(given, expected, self.labels))
+
+        def distances(given: Sequence[Any]) -> NDArray[np.float64]:
+            pairs = zip(given, expected, strict=True)
+            if self.target.has_labels:
+                return np.array([tuple(answer) != tuple(right) for answer, right in pairs], dtype=np.float64)
+            return np.abs([answer - right for answer, right in pairs])
+
+        if self.target.over_vocabulary:
+            return ()
+        guess = max(map(score, self.target.guesses(expected)))
+        found = []
+        for stage in members:
+            own = score(answered[stage])
+            if own <= guess:
+                found.append(f"shard {stage.shard} scores {own:.4g}, the same answer to every input {guess:.4g}")
+            for link in (link for link in stage.chain[:-1] if link in answered):
+                more = distances(answered[stage]) - distances(answered[link])
+                if len(more) > 1 and more.mean() > 2 * more.std(ddof=1) / math.sqrt(len(more)):
+                    fewer = f"with {link.depth} of its {counted(stage.depth, 'slice')} {score(answered[link]):.4g}"
+                    found.append(f"shard {stage.shard} scores {own:.4g}, {fewer}")
+                    break
+        remedy = "in a new run take fewer shards or slices, or more epochs; `s3t compare` measures some"
+        return tuple(f"{what}: {remedy}" for what in found)
 
     def metrics(
         self,

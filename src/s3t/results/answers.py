@@ -285,6 +285,8 @@ class Evaluation:
     metrics: dict[str, Any]
     per_shard: tuple[dict[str, Any], ...]
     per_depth: tuple[dict[str, Any], ...]
+    notices: tuple[str, ...] = ()
+    """Shards that answer no better than a guess, or worse than with fewer slices."""
     classes: tuple[str, ...] = ()
     """The label set; empty where the task has none."""
     per_class: tuple[dict[str, Any], ...] = field(default=(), repr=False)
@@ -336,6 +338,7 @@ class Evaluation:
             "generation": self.generation,
             "per_shard": list(self.per_shard),
             "per_depth": list(self.per_depth),
+            "notices": list(self.notices),
         }
         if report:
             matrix = None if self.confusion is None else self.confusion.tolist()

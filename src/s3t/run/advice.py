@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from s3t.core import Inventory, stages_of
 from s3t.recipe import Recipe
+from s3t.results.state import Shard
 from s3t.wording import counted
 
 STEPS_A_LABEL = 10
@@ -43,6 +45,19 @@ def empty_slices(inventory: Inventory) -> tuple[str, ...]:
     )
 
 
+def no_better_than(guess: float | None, shards: Iterable[Shard]) -> tuple[str, ...]:
+    """A warning of shards that score no better on the public records than the same answer to all of them, or none."""
+    if guess is None:
+        return ()
+    weak = [str(each.shard) for each in shards if each.score is not None and each.score <= guess]
+    if not weak:
+        return ()
+    return (
+        f"no better on the public records than the same answer to all ({guess:.4g}): shards {', '.join(weak)}; in a "
+        "new run take fewer shards or slices, or more epochs; `s3t compare` measures some",
+    )
+
+
 def few_steps(inventory: Inventory, recipe: Recipe, *, labels: int) -> tuple[str, ...]:
     """A warning where stages take few optimiser steps for their labels, or none. Without labels, `labels` is 0."""
     training, wanted = recipe.training, STEPS_A_LABEL * labels
@@ -58,5 +73,6 @@ def few_steps(inventory: Inventory, recipe: Recipe, *, labels: int) -> tuple[str
     return (
         f"{len(few)} of {counted(len(steps), 'stage')} take fewer than {wanted} optimiser steps for {labels} labels "
         f"({fewest}: {steps[fewest]}) and may underfit; raise training.epochs, now {training.epochs}, or lower "
-        f"training.batch_size, now {training.batch_size}, in a new run",
+        f"training.batch_size, now {training.batch_size}, in a new run, or have `s3t compare` try smaller systems, and "
+        "one without training (method: ridge)",
     )

@@ -255,6 +255,17 @@ class Parts:
 
         return Public(path=self.layout.public, digest=digest)
 
+    @cached_property
+    def guess(self) -> float | None:
+        """Best score of the same answer to every public record; None without any, or where they are damaged."""
+        target, labels, best = self.recipe.task.target, self.description.labels, None
+        if self.public is not None:
+            with suppress(IntegrityError):  # training and audits tell of it
+                expected = target.expected(self.public.rows)
+                guesses = [target.metrics(given, expected, labels) for given in target.guesses(expected)]
+                best = max(map(target.score, guesses), default=None)
+        return best
+
 
 def slices_of(layout: Layout, secret: Secret, *, within: OpenedFolder | None = None) -> Slices:
     """The slices in a run's folder; `within`: as it was opened."""

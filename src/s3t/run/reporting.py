@@ -15,7 +15,7 @@ from s3t.ledger import Clone, ExportRow, Transaction
 from s3t.recipe import Recipe
 from s3t.results.log import LogEntry
 from s3t.results.state import Chain, Export, Forecast, Shard, Status
-from s3t.run.advice import empty_slices, few_steps, outage
+from s3t.run.advice import empty_slices, few_steps, no_better_than, outage
 from s3t.run.parts import Parts
 from s3t.store.disk import open_to
 from s3t.store.secret import weak_secret_warning
@@ -72,7 +72,7 @@ def status_of(parts: Parts, inventory: Inventory, *, full: bool = False) -> Stat
         standing, to_withdraw = tuple(transaction.exports.standing()), transaction.exports.to_withdraw()
         hours = missing_hours(parts, inventory, missing, transaction)
         approved = sorted(transaction.held.approved())
-    fails = outage_of(parts, inventory)
+    fails, shards = outage_of(parts, inventory), shards_of(inventory, range(len(inventory.orders)))
     return Status(
         method=recipe.method.described(),
         generation=inventory.generation,
@@ -82,7 +82,7 @@ def status_of(parts: Parts, inventory: Inventory, *, full: bool = False) -> Stat
         missing=len(missing),
         missing_hours=hours,
         wanted_depth=inventory.wanted_depth,
-        shards=shards_of(inventory, range(len(inventory.orders))),
+        shards=shards,
         answering=tuple(sorted(inventory.answering())),
         gaps=description.gaps,
         outage=fails,
@@ -94,7 +94,11 @@ def status_of(parts: Parts, inventory: Inventory, *, full: bool = False) -> Stat
             *parts.withdrawer.warnings(to_withdraw),
             *(_not_carried_out(id, parts.upkeep.not_carried_out.get(id)) for id in approved),
         ),
-        advice=(*empty_slices(inventory), *few_steps(inventory, recipe, labels=len(description.labels))),
+        advice=(
+            *empty_slices(inventory),
+            *few_steps(inventory, recipe, labels=len(description.labels)),
+            *no_better_than(parts.guess, shards),
+        ),
         unfinished=unfinished,
         erase_within=recipe.deletion.erase_within,
         exports=exports_of(standing, to_withdraw),

@@ -8,6 +8,7 @@ Shapes: M members; N records; U answers, one a record where `Inputs` says no oth
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -29,6 +30,8 @@ Report: TypeAlias = "tuple[tuple[dict[str, Any], ...], NDArray[np.int64] | None]
 """Precision, recall, F1 and support of each label, and the confusion matrix C x C, rows by the right label, where there
 is one."""
 
+GUESSES = 20
+"""Labels that are tried as the answer to every input, the most frequent ones."""
 ANSWERED = "answered"
 """Entry of an encoded record and of a batch, bool, a value a token: tokens at which the model answers. Without it, one
 answer a record."""
@@ -157,6 +160,16 @@ class Target(ABC):
     @abstractmethod
     def score(self, metrics: Mapping[str, Any]) -> float:
         """The measure that chooses among stages and recipes; higher is better, so an error is negative."""
+
+    def guesses(self, expected: Sequence[Any]) -> list[list[Any]]:
+        """The same answer to every input, for some answers: each of the most frequent labels, or the mean."""
+        if not self.has_labels:
+            return [] if self.over_vocabulary else [[sum(expected) / len(expected)] * len(expected)]
+        often = Counter(label for answer in expected for label in self.labels_in(answer)).most_common(GUESSES)
+        if self.one_label:
+            return [[label] * len(expected) for label, _ in often]
+        words = self.answer == "tags"
+        return [[(label,) * (len(answer) if words else 1) for answer in expected] for label, _ in often]
 
     def report(self, answers: Sequence[Any], expected: Sequence[Any], labels: Sequence[str]) -> Report:
         """Measures of each label; none where there are no labels."""
