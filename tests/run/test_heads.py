@@ -16,7 +16,7 @@ from testing import tiny
 from testing.roles import roles
 from tests.run import test_ridge
 from tests.run.test_ridge import TASKS, table_for
-from tests.run.worlds import records_by_slice, trained_run
+from tests.run.worlds import Worlds, records_by_slice, trained_run
 
 SYSTEMS = {
     "s3t": {"sequences": {"budget": 2}},
@@ -101,6 +101,20 @@ def test_deletions_are_exact_for_every_task(task, text_model, image_model, tmp_p
     model = image_model if task == "images" else text_model
     changes = {name: value for name, value in TASKS[task].items() if name != "ridge"}
     assert exact_after(tmp_path, recipe_of(model, **changes), table_for(task), [(0, 1)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_random_schedules_of_deletions_are_exact(system, text_model, tmp_path):
+    """Before the repair, `exact_after` compares: the other run has no readouts of models to fall back to."""
+    test_ridge.assert_exact_after_random_schedules(
+        tmp_path,
+        recipe_of(text_model, system=system),
+        tiny.text_table(14),
+        name=system,
+        count=20,
+        exact=Worlds.assert_exact_repaired,
+    )
 
 
 def test_a_head_is_the_ridge_solution_for_what_the_models_head_reads(text_model, tmp_path):

@@ -53,6 +53,10 @@ class Worlds:
         assert self.differing_artifacts() == []
         assert self.predictions_agree()
         assert self.forgot.audit().ok
+        self.assert_exact_repaired()
+
+    def assert_exact_repaired(self) -> None:
+        """The counterfactual oracle after repair."""
         self.forgot.repair()
         assert self.identical()
         assert self.predictions_agree()
