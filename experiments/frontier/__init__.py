@@ -1,1 +1,1 @@
-"""The best exact method on twelve tasks: trained and ridge heads, merged models, ridge alone, and full fine-tuning."""
+"""The best exact method on ten tasks: trained and ridge heads, merged models, ridge alone, and full fine-tuning."""

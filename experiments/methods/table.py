@@ -1,4 +1,4 @@
-"""The table of the results, in Markdown, as docs/methods.md has it."""
+"""The table of the results, in Markdown, as README.md has it."""
 
 from __future__ import annotations
 

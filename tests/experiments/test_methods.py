@@ -79,4 +79,4 @@ def test_the_guide_has_the_table_of_the_committed_results_and_those_are_of_the_c
     results = json.loads(RESULTS.read_text())
     assert results["config"] == CONFIG.model_dump(mode="json")
     assert results["rows"].keys() == CONFIG.methods.keys()
-    assert table(results) in (ROOT / "docs" / "methods.md").read_text()
+    assert table(results) in (FOLDER / "README.md").read_text()

@@ -599,3 +599,16 @@ def test_a_scope_that_is_open_needs_no_token(path):
     with TestClient(create_app(Settings(runs=(path,), repair=False, open_scopes=("operate",)))) as client:
         assert client.get("/").status_code == 200
         assert post(client, "/delete", **NAMES, confirmed="yes").status_code == 401
+
+
+def test_where_a_head_answers_the_page_speaks_of_no_chains(text_model, tmp_path):
+    recipe = tiny.recipe(text_model) | {"method": "ridge", "partition": {"shards": 1, "slices": 3}}
+    del recipe["sequences"]
+    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table()) as run:
+        run.train()
+        _, token = Access(run).create("operate", scopes=["operate"], days=1)
+    with TestClient(create_app(Settings(runs=(tmp_path / "run",), repair=False))) as client:
+        post(client, "/sign-in", token=token)
+        shown = client.get("/").text
+    assert "The head is solved from the slices that are drawn." in shown
+    assert "trained from left to right" not in shown
