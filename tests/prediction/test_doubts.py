@@ -28,6 +28,7 @@ def test_a_guess_is_named():
     assert notice.startswith("shard 0 scores 0.5, the same answer to every input 0.5: ")
     assert "s3t compare" in notice
     assert doubts({TWO: wrong(range(19))}) == ()
+    assert doubts({TWO: ["a"] * 3}, expected=["a"] * 3) == ()  # of one label alone, nothing can be better
 
 
 def test_fewer_slices_are_named_where_they_are_better_for_certain():

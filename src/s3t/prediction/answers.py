@@ -152,9 +152,8 @@ class Answers:
                 return np.array([tuple(answer) != tuple(right) for answer, right in pairs], dtype=np.float64)
             return np.abs([answer - right for answer, right in pairs])
 
-        if self.target.over_vocabulary:
-            return ()
-        guess = max(map(score, self.target.guesses(expected)))
+        varied = any(right != expected[0] for right in expected)
+        guess = max(map(score, self.target.guesses(expected) if varied else ()), default=-math.inf)
         found = []
         for stage in members:
             own = score(answered[stage])

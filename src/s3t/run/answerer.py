@@ -271,7 +271,6 @@ def evaluate(
         shards.setdefault(stage.shard, []).append(stage)
     depths = range(1, _depth(by_kind(members)[0]) + 1) if per_depth else ()
     cut = {depth: [stage.cut(depth) for stage in members] for depth in depths}
-    alone = {stage: answered([stage]) for stage in logits}
     per_class, confusion = answers.target.report(answered(members), expected, answers.labels)
     return Evaluation(
         generation=snapshot.generation,
@@ -279,7 +278,9 @@ def evaluate(
         metrics=measured(members),
         per_shard=tuple({"shard": shard, "depth": _depth(group), **measured(group)} for shard, group in shards.items()),
         per_depth=tuple({"depth": depth, **measured(stages)} for depth, stages in cut.items()),
-        notices=answers.doubts(members, alone, expected),
+        notices=()
+        if answers.target.over_vocabulary
+        else answers.doubts(members, {stage: answered([stage]) for stage in logits}, expected),
         classes=answers.labels,
         per_class=per_class,
         confusion=confusion,
