@@ -217,7 +217,17 @@ def summary(config: Config, rows: Sequence[Row]) -> Row:
         }
         for when in ("apart", "apart_repaired")
     }
-    return {"tasks": tasks, **pooled}
+    costs = {name: _costs_beside_full([found["systems"] for found in tasks.values()], name) for name in names}
+    return {"tasks": tasks, **pooled, "costs": costs}
+
+
+def _costs_beside_full(tasks: Sequence[Row], system: str) -> Row:
+    """Geometric means, over the tasks that a system takes, of its costs, times those of full fine-tuning."""
+    taken = [systems for systems in tasks if system in systems]
+    return {
+        cost: statistics.geometric_mean(systems[system][cost] / systems["full"][cost] for systems in taken)
+        for cost in ("seconds", "year_seconds", "answer_ms")
+    }
 
 
 def _systems(rows: Sequence[Row]) -> dict[str, Row]:

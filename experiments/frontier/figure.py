@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 from experiments.drawing import legend_below, panels
 
@@ -39,6 +40,8 @@ def draw(figure: Figure, results: dict[str, Any]) -> None:
                 label=system,
             )
         own.set_xscale("log")
+        own.margins(x=0.15)
+        own.xaxis.set_minor_formatter(NullFormatter())
         own.set_title(name, pad=6)
         own.set_ylabel(f"{found['metric'].replace('_', ' ')}, x 100")
         own.set_xlabel("CPU s a year")
