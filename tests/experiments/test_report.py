@@ -95,6 +95,7 @@ def rows_of(name, config, score):
         ),
         "kept_by_forests": lambda point: forests_row(config, point, ahead=score(False) < 0.6),
         "tofu": lambda point: tofu_row(config, point, spoiled=score(False) < 0.6),
+        "frontier": lambda point: frontier_row(point, score(point["system"] == "full")),
     }
     return [{**point, **made[name](point)} for point in experiment(name).points(config)]
 
@@ -147,6 +148,20 @@ def tofu_row(config, point, *, spoiled):
         "stages": {"live": 9, "compared": 4, "different": int(spoiled)},
         "seconds": {"deletion": [0.1] * 20, "repair": [0.0] * 20},
     }
+
+
+def frontier_row(point, score):
+    heads = ["ridge"] if point["system"] == "ridge" else ["trained", "ridge"]
+    merged = {"score": score, "seconds": 1.0, "answer_ms": 1.0}
+    row = {
+        "metric": "accuracy",
+        "guess": 0.4,
+        "scores": {head: [score, None, score] for head in heads},
+        "costs": {head: {"seconds": 5.0, "month_seconds": 1.0} for head in heads},
+        "answer_ms": 2.0,
+    }
+    own = {"merged": [merged, merged], "depth_1": {"trained": 0.4, "ridge": 0.5}}
+    return row | (own if point["system"] == "s3t" else {})
 
 
 @pytest.mark.integration
