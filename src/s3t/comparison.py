@@ -127,10 +127,14 @@ def systems_of(recipe: Recipe, *, records: int, layers: int) -> tuple[dict[str, 
     few = 1, min(3, layers)
     many = min(4, max(2, records // 200)), min(4, layers)
     changes: dict[str, dict[str, Any]] = {"ridge": {"method": "ridge"}, "full": {"method": "full"}}
-    heads = ("",) if recipe.task.target.over_vocabulary else ("", ", head: ridge")
-    for (shards, slices), head in product((few, many), heads):
-        cut, size = {"partition": {"shards": shards, "slices": slices}}, f"{shards} x {slices}{head}"
-        answers = {"head": "ridge"} if head else {}
+    ways: dict[str, dict[str, Any]] = {"": {}}
+    if not recipe.task.target.over_vocabulary:
+        ways[", head: ridge"] = {"head": "ridge"}
+        ways[", merged"] = {"head": "ridge", "prediction.ensemble": "merged"}
+    for (shards, slices), (way, answers) in product((few, many), ways.items()):
+        if shards == 1 and way == ", merged":
+            continue
+        cut, size = {"partition": {"shards": shards, "slices": slices}}, f"{shards} x {slices}{way}"
         changes[f"sisa {size}"] = {"method": "sisa", **cut, **answers}
         changes[f"s3t {size}"] = {"method": "s3t", **cut, **answers, "adapter.layers_per_slice": layers // slices}
     own = recipe.model_dump(mode="json", exclude_unset=True, exclude={"partition": {"salt", "group"}, "ledger": True})
@@ -161,7 +165,7 @@ def _shape(recipe: Recipe) -> tuple[Any, ...]:
 
 def _passes(recipe: Recipe) -> float:
     """About how often a training goes through all records."""
-    readouts = recipe.partition.shards / 5 if recipe.head == "ridge" else 0.0
+    readouts = {"": 0, "each": recipe.partition.shards, "mean": 1}[recipe.readouts] / 5
     return recipe.budget * (recipe.partition.slices + 1) / 2 + readouts if recipe.method.trains else 0.1
 
 
@@ -241,7 +245,8 @@ def compare(
         data: as for `Run.create`.
         evaluate: records to score on; None: a fifth of the sample, by keyed hash of the subject, else of the id.
         records: size of the sample, by keyed hash of the ids.
-        minutes: time limit; systems that do not fit are left out. Those that train least come first.
+        minutes: time limit; systems that do not fit are left out. The recipe's own, after those that train none, has
+            half of it; then those that train least come first.
         deletions_per_month: how many deletions there will be, each with a repair.
         seed: of the order of deletions.
         folder: where a temporary folder holds the runs; None: beside the data.
@@ -273,15 +278,16 @@ def compare(
     what = f"comparing {counted(len(found), 'system')} on {counted(sample.rows.num_rows, 'record')}"
     too_short = f"the time of {duration(60 * minutes)} is too short; give more minutes"
     with telling(heard, what, sum(map(_steps, passes.values()))):
-        for name in sorted(found, key=passes.__getitem__):
+        for name in sorted(found, key=lambda name: (made[name].method.trains, name != OWN, passes[name])):
             began, method = time.monotonic(), made[name].method.name
-            if began + speeds.get(method, 0.0) * passes[name] > until:
+            limit = (began + until) / 2 if name == OWN else until
+            if began + speeds.get(method, 0.0) * passes[name] > limit:
                 left_out[name] = too_short
                 continue
             heard(WorkNote(what=name))
             try:
                 with passing_folder(place, _FOLDER) as runs:
-                    share = _share(heard, until, _steps(passes[name]))
+                    share = _share(heard, limit, _steps(passes[name]))
                     values, answers[name] = _measured(runs / "run", made[name], sample, share)
             except _OutOfTimeError:
                 left_out[name] = too_short

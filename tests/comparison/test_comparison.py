@@ -142,6 +142,8 @@ def test_the_command_prints_a_table_lines_and_one_sentence_and_draws(world, monk
         "sisa 2 x 3, head: ridge",
         "s3t 1 x 3, head: ridge",
         "s3t 2 x 3, head: ridge",
+        "sisa 2 x 3, merged",
+        "s3t 2 x 3, merged",
     }
     assert (found["records"], found["trained_on"], found["scored_on"], found["left_out"]) == (60, 52, 8, {})
     assert found["best"] in {each["name"] for each in found["systems"]} | {None}

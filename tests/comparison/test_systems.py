@@ -11,7 +11,8 @@ from testing import tiny
 from testing.language import language_recipe
 
 TRAINED = {"sisa 1 x 3", "sisa 4 x 4", "s3t 1 x 3", "s3t 4 x 4"}
-READ_OUT = {f"{name}, head: ridge" for name in TRAINED}
+MERGED = {"sisa 4 x 4, merged", "s3t 4 x 4, merged"}
+READ_OUT = {f"{name}, head: ridge" for name in TRAINED} | MERGED
 ALL = {OWN, "ridge", "full", *TRAINED, *READ_OUT}
 
 
@@ -39,6 +40,7 @@ def test_of_labels_and_numbers_all_methods_are_compared(recipe):
         assert made.partition.salt is None
         assert made.training.epochs == 2
         assert (made.head == "ridge") == (name in READ_OUT)
+        assert (made.readouts == "mean") == (name in MERGED)
     assert recipe_from(found["s3t 4 x 4"]).adapter.layers_per_slice == 1
     assert recipe_from(found["s3t 1 x 3"]).adapter.layers_per_slice == 2
     assert recipe_from(found["s3t 1 x 3"]).adapter.rank == 2
@@ -65,6 +67,15 @@ def test_few_records_and_few_layers_give_few_shards_and_slices():
             {"partition": {"shards": 4, "slices": 4}, "sequences": {"budget": 4}, "head": "ridge"},
             "s3t 4 x 4, head: ridge",
         ),
+        (
+            {
+                "partition": {"shards": 4, "slices": 4},
+                "sequences": {"budget": 4},
+                "head": "ridge",
+                "prediction": {"ensemble": "merged"},
+            },
+            "s3t 4 x 4, merged",
+        ),
     ],
 )
 def test_a_system_that_the_recipe_has_already_is_not_compared_twice(changes, same):
@@ -84,7 +95,7 @@ def test_what_fits_one_system_alone_stays_with_the_recipe():
     assert found.keys() == ALL
     assert recipe_from(found[OWN]).prediction.select == "validation"
     for name in ALL - {OWN}:
-        assert found[name]["prediction"] == {"batch_size": 3}
+        assert found[name]["prediction"] == {"batch_size": 3} | ({"ensemble": "merged"} if name in MERGED else {})
         assert found[name]["deletion"] == {"erase_within": 5}
 
 
@@ -148,7 +159,10 @@ def test_labels_of_other_records_than_the_run_knows_are_refused_before_anything_
 
 
 def test_what_does_not_fit_the_time_is_left_out_and_named(text_model, tmp_path, monkeypatch):
+    tried = []
+
     def measured(place, recipe, sample, progress):
+        tried.append((recipe.method.name, recipe.partition.shards, recipe.partition.slices))
         if recipe.method.name != "ridge":
             raise _OutOfTimeError
         values = system("", 0.5, 0).model_dump(exclude={"name", "recipe", "hours_a_year"})
@@ -159,7 +173,9 @@ def test_what_does_not_fit_the_time_is_left_out_and_named(text_model, tmp_path, 
     assert [each.name for each in found.systems] == ["ridge"]
     assert found.systems[0].hours_a_year == 1 + 12 * 2
     sizes = {f"{name}{head}" for name in ("sisa 1 x 3", "sisa 2 x 3", "s3t 1 x 3") for head in ("", ", head: ridge")}
-    assert found.left_out.keys() == {OWN, "full", *sizes, "s3t 2 x 3, head: ridge"}
+    merged = {"sisa 2 x 3, merged", "s3t 2 x 3, merged"}
+    assert found.left_out.keys() == {OWN, "full", *sizes, "s3t 2 x 3, head: ridge", *merged}
+    assert tried[:2] == [("ridge", 1, 12), ("s3t", 2, 3)]  # the recipe's own is not the first to be left out
     assert set(found.left_out.values()) == {"the time of 30 min is too short; give more minutes"}
     with pytest.raises(InputError, match=r"ridge: the time of 0\.0 s is too short; give more minutes"):
         compare(tiny.recipe(text_model), data=tiny.text_table(40), folder=tmp_path, minutes=1e-9)

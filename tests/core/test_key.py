@@ -43,16 +43,16 @@ def key(
     base="base",
     stage=Stage(1, (0, 2)),  # noqa: B008
     digests=DIGESTS,
-    parent="parent",
+    parents=("parent",),
     **recipe,
 ):
-    return key_of(recipe_with(**recipe), salt=salt, base=base, stage=stage, digests=digests, parent=parent)
+    return key_of(recipe_with(**recipe), salt=salt, base=base, stage=stage, digests=digests, parents=parents)
 
 
-def key_of(recipe, *, salt="salt", base="base", stage=Stage(1, (0, 2)), digests=DIGESTS, parent="parent"):  # noqa: B008
+def key_of(recipe, *, salt="salt", base="base", stage=Stage(1, (0, 2)), digests=DIGESTS, parents=("parent",)):  # noqa: B008
     part = training_part(recipe, labels=recipe.labels or ())
     inputs = KeyInputs(secret=Secret(salt=salt), base_digest=base, training_part=part)
-    return stage_key(inputs, stage, slice_digests=digests, parent=parent)
+    return stage_key(inputs, stage, slice_digests=digests, parents=parents)
 
 
 SAME = [
@@ -110,8 +110,9 @@ OTHER = [
     {"stage": Stage(1, (0, 1))},
     {"digests": ("d0", "d2")},
     {"digests": ("d1", "d0")},
-    {"parent": "another parent"},
-    {"parent": None},
+    {"parents": ["another parent"]},
+    {"parents": ["parent", "parent"]},
+    {"parents": []},
 ]
 
 

@@ -5,7 +5,9 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s3t.core import Stage, by_kind, stages_of, stages_of_slices
+from s3t.core import Place, Stage, by_kind, stages_of, stages_of_slices
+from s3t.core.stages import readout
+from s3t.ledger.schema import prefix_text, stage_at
 
 ORDERS = st.integers(1, 5).flatmap(
     lambda slices: st.lists(
@@ -29,7 +31,7 @@ def test_parents_come_before_their_children_and_shallow_stages_first(orders):
     stages = stages_of(orders)
     seen = set()
     for stage in stages:
-        assert stage.parent is None or stage.parent in seen
+        assert seen.issuperset(stage.parents)
         seen.add(stage)
     assert [stage.depth for stage in stages] == sorted(stage.depth for stage in stages)
 
@@ -50,8 +52,8 @@ def test_a_chain_goes_from_the_first_stage_to_its_own(prefix):
     stage = Stage(2, prefix)
     assert [link.prefix for link in stage.chain] == [prefix[:depth] for depth in range(1, 6)]
     assert stage.chain[-1] == stage
-    assert all(child.parent == parent for parent, child in pairwise(stage.chain))
-    assert stage.chain[0].parent is None
+    assert all(child.parents == (parent,) for parent, child in pairwise(stage.chain))
+    assert stage.chain[0].parents == ()
 
 
 @given(st.permutations(range(5)).map(tuple), st.integers(1, 7))
@@ -74,7 +76,17 @@ def test_a_stage_says_its_name_as_messages_do():
 def test_prototypes_are_stages_beside_the_others_that_stand_on_one_slice_each():
     (first, second) = stages_of_slices("prototypes", 1, 2)
     assert first == Stage(0, (0,), "prototypes") != Stage(0, (0,))
-    assert (first.parent, first.chain) == (None, (first,))
+    assert (first.parents, first.chain) == ((), (first,))
     classifier = Stage(0, (0, 1), "prototypes")
-    assert (classifier.parent, classifier.chain) == (None, (first, second))
+    assert (classifier.parents, classifier.chain) == ((), (first, second))
     assert str(second) == "prototypes of slice 1 of shard 0"
+
+
+def test_a_readout_is_made_of_one_slice_and_stands_on_all_of_its_models():
+    models = Stage(0, (2, 1)), Stage(1, (0,))
+    made = readout(Place(1, 2), models)
+    assert (made.models, made.parents) == (models, models)
+    assert made.places == (Place(1, 2), Place(0, 2), Place(0, 1), Place(1, 0))
+    assert made.chain == (Stage(0, (2,)), *models, made)
+    assert stage_at(made.shard, prefix_text(made)) == made
+    assert str(made) == "readout of slice 2 of shard 1 by stage (2, 1) of shard 0 and stage (0) of shard 1"

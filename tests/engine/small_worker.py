@@ -38,7 +38,7 @@ def share(folder, progress, number):
     """Stages as files: whoever makes one has it."""
 
     def work(stage):
-        if stage.parent is not None and not (folder / f"{stage.parent}.done").exists():
+        if not all((folder / f"{parent}.done").exists() for parent in stage.parents):
             return None
         try:
             (folder / f"{stage}.claim").open("x").close()

@@ -74,8 +74,9 @@ def answers(folder: Path, run: s3t.Run, inputs: Any) -> NDArray[Any]:
 
 
 def assert_equal_logits(folder: Path, run: s3t.Run, inputs: Any) -> None:
-    """An export answers as the member that it was made of."""
+    """An export answers as the member that it was made of, or as the mean of several."""
     said = described(folder)
-    member = (said["shard"], tuple(said["prefix"]))
-    expected = run.predict(inputs, prefixes=[member]).logits[0]
+    models = [(said["shard"], said["prefix"]), *said["merged_with"]]
+    members = [(shard, tuple(prefix)) for shard, prefix in models]
+    expected = run.predict(inputs, prefixes=members).logits[0]
     np.testing.assert_allclose(answers(folder, run, inputs), expected, atol=TOLERANCE, rtol=TOLERANCE)

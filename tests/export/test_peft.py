@@ -10,6 +10,7 @@ import s3t
 from testing import tiny
 from tests.export.loaded import answers, assert_equal_logits, described
 from tests.models.kinds import LLAMA, SMALL, TEXT, model_of_kind, without_projection
+from tests.run.worlds import records_by_slice, trained_run
 from tests.slow import test_architectures as architectures
 
 QWEN = LLAMA | {"head_dim": 4}
@@ -114,6 +115,36 @@ def test_methods(method, text_model, tmp_path):
         report = run.export(tmp_path / "out")
         assert_equal_logits(report.exports[0].path, run, TEXTS)
         assert any("prototypes" in notice for notice in report.notices) == (method == "protosisa")
+
+
+SOLVED = {
+    "each": {"head": "ridge"},
+    "merged": {"head": "ridge", "prediction": {"ensemble": "merged"}},
+    "merged, rslora": {"head": "ridge", "prediction": {"ensemble": "merged"}, "adapter": {"use_rslora": True}},
+    "merged, ia3": {"head": "ridge", "prediction": {"ensemble": "merged"}, "adapter": {"kind": "ia3"}},
+}
+
+
+@pytest.mark.parametrize("merge", [False, pytest.param(True, marks=pytest.mark.integration)])
+@pytest.mark.parametrize(
+    "changes",
+    [pytest.param(own, id=name, marks=[pytest.mark.integration] * (name != "merged")) for name, own in SOLVED.items()],
+)
+def test_heads_that_are_solved(changes, merge, text_model, tmp_path):
+    """A deletion in any slice of the run hits the export."""
+    recipe = tiny.recipe(text_model, sequences={"budget": 1}, training={"epochs": 1}, **changes)
+    table = tiny.text_table()
+    with trained_run(tmp_path / "run", recipe, table) as run:
+        exports = run.export(tmp_path / "out", merge=merge).exports
+        assert len(exports) == (1 if "prediction" in changes else 2)
+        for export in exports:
+            assert_equal_logits(export.path, run, TEXTS)
+        assert run.export(tmp_path / "out", merge=merge).exports[0].new is False
+        for place, records in records_by_slice(recipe, table).items():
+            forecast = run.delete(records=records[:1], dry_run=True)
+            assert {each.name for each in forecast.to_withdraw} == {each.name for each in exports}, place
+        done = run.delete(records=records[1:2])
+        assert (done.state, len(done.to_withdraw)) == ("effective", len(exports))
 
 
 @pytest.mark.integration

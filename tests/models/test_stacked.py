@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from s3t.errors import IntegrityError
-from s3t.models.adapters import Stack, deserialize, serialize
+from s3t.models.adapters import Stack, deserialize, mean_of, serialize
 from s3t.models.assembly import assemble
 from s3t.models.passes import head_owners, tiled
 from s3t.recipe import recipe_from
@@ -132,3 +132,28 @@ def test_the_longest_member_comes_first(text_model):
     members = [prepared(model, random_chain(model, depth, seed=depth)) for depth in (1, 2)]
     with pytest.raises(ValueError, match="longest"):
         Stack(model.base, members, dtype=torch.float32)
+
+
+@pytest.mark.parametrize("adapter", [*(name for name, own in TEXT.items() if "use_dora" not in own), "all"])
+@torch.inference_mode()
+def test_the_mean_of_members_has_the_mean_of_their_weights(adapter, text_model):
+    """Also of members that are not as deep, whose weights are then the base's."""
+    whole = adapter == "all"
+    changes = {"method": {"name": "sisa", "trainable": "all"}} if whole else {"adapter": TEXT[adapter]}
+    recipe = tiny.recipe(text_model, **changes)
+    if whole:
+        del recipe["sequences"]
+    model, _ = assemble(text_model, recipe_from(recipe), labels=3)
+    chains = [random_chain(model, 1 if whole else depth, seed=seed) for seed, depth in enumerate((1, 2, 2))]
+    mean = mean_of(chains, model.adapter)
+
+    def weights(chain, members=1):
+        with model.mounted(chain, members=members):
+            return {name: value.clone() for name, value in model.base.model.state_dict().items()}
+
+    each = [weights(chain) for chain in chains]
+    found, bare = weights(mean, members=3), weights({})
+    assert found.keys() == bare.keys()
+    for name, value in found.items():
+        torch.testing.assert_close(value, torch.stack([own[name] for own in each]).mean(dim=0), rtol=1e-4, atol=1e-6)
+    assert sum(not torch.equal(found[name], bare[name]) for name in bare) > 2

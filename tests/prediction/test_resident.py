@@ -7,11 +7,11 @@ import torch
 
 from s3t.models.adapters import Link
 from s3t.prediction.ensemble import Resident
-from s3t.store.artifacts import Artifact, Manifest, Parent
+from s3t.store.artifacts import Artifact, Manifest, parent_of
 
 
 def artifact(key, *, content=b"", above=None):
-    parent = None if above is None else Parent(key=above.manifest.key, sha256=above.manifest.sha256)
+    parents = () if above is None else (parent_of(above.manifest),)
     manifest = Manifest(
         key=key,
         shard=0,
@@ -24,7 +24,7 @@ def artifact(key, *, content=b"", above=None):
         steps=0,
         environment={},
         sha256=hashlib.sha256(content).hexdigest(),
-        parent=parent,
+        parents=parents,
     )
     return Artifact(content=content, manifest=manifest)
 

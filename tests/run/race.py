@@ -56,8 +56,8 @@ class Notes:
             return results
 
         def putting(store: Artifacts, shard: int, key: str, content: bytes, manifest: Any) -> None:
-            parent = manifest.parent.key if manifest.parent else None
-            self.write("stored", at=time.monotonic(), key=key, digests=manifest.slice_digests, parent=parent)
+            parents = [parent.key for parent in manifest.parents]
+            self.write("stored", at=time.monotonic(), key=key, digests=manifest.slice_digests, parents=parents)
             put(store, shard, key, content, manifest)
 
         def predicting(*args: Any, **options: Any) -> Any:
@@ -135,17 +135,15 @@ class Seen:
                 gone.setdefault(names[token], note["at"])
         manifests = {note["key"]: note for note in notes.get("stored", ())}
 
-        def tainted_at(key: str | None) -> float:
+        def tainted_at(key: str) -> float:
             """When the first record was accepted for deletion that an artifact or its parents were trained on."""
-            if key is None:
-                return math.inf
             records = (record for digest in manifests[key]["digests"] for record in held[digest])
             return min((gone.get(record, math.inf) for record in records), default=math.inf)
 
         seen = cls(errors=[note["error"] for note in notes.get("error", ())], accepted=len(gone))
         for note in notes.get("stored", ()):
             seen.stored += 1
-            if min(tainted_at(note["key"]), tainted_at(note["parent"])) < note["at"]:
+            if min(map(tainted_at, [note["key"], *note["parents"]])) < note["at"]:
                 seen.tainted_stored.append(note["key"])
         for note in notes.get("answered", ()):
             seen.answered += 1

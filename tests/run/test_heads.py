@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 import s3t
-from s3t.core import Stage
+from experiments.frontier.models import trained_heads
+from s3t.core import Place, Stage
+from s3t.core.stages import readout
 from s3t.prediction.ensemble import Kept
 from s3t.prediction.ridge import PENALTIES
 from s3t.recipe import recipe_from
@@ -20,6 +22,7 @@ from tests.run.worlds import Worlds, records_by_slice, trained_run
 
 SYSTEMS = {
     "s3t": {"sequences": {"budget": 2}},
+    "merged": {"sequences": {"budget": 2}, "prediction": {"ensemble": "merged"}},
     "sisa": {"method": "sisa"},
     "full": {"method": "full", "partition": {"shards": 1, "slices": 1, "salt": tiny.SALT}},
 }
@@ -28,32 +31,29 @@ SYSTEMS = {
 def recipe_of(model, *, system="s3t", **changes):
     own = SYSTEMS[system]
     recipe = tiny.recipe(model, **changes) | {"head": "ridge"} | own
-    if system != "s3t":
+    if system not in ("s3t", "merged"):
         del recipe["sequences"]
     return recipe
 
 
 def hit(run, place):
     """What a deletion in a slice does to stages, without one: of a run in which the record never was."""
-    shard, index = place
-    taken = {
-        stage: key
-        for stage, key in run.inventory().alive.items()
-        if (stage.shard == shard and index in stage.prefix) or place in stage.reads
-    }
+    taken = {stage: key for stage, key in run.inventory().alive.items() if place in stage.places}
     with roles(run).ledger.writing() as transaction:
         transaction.forget_stages(taken)
     run.repair(hours=0)
 
 
 def readouts_in(run):
-    return {(*stage[:2], *stage.reads) for stage in run.inventory().alive if stage.kind == "readout"}
+    return {stage for stage in run.inventory().alive if stage.kind == "readout"}
 
 
 def whole(run):
-    """The readouts of all models that serve."""
-    slices = [(shard, index) for shard in range(2) for index in range(3)]
-    return {(*member[:2], place) for member in run.predict(tiny.text_table()).members for place in slices}
+    """The readouts of all models that serve, or of their mean."""
+    slices = [Place(shard, index) for shard in range(2) for index in range(3)]
+    models = [Stage(*member[:2]) for member in run.predict(tiny.text_table()).members]
+    groups = [models] if run.recipe.readouts == "mean" else [[model] for model in models]
+    return {readout(place, group) for group in groups for place in slices}
 
 
 def exact_after(folder, recipe, table, hits):
@@ -124,7 +124,7 @@ def test_a_head_is_the_ridge_solution_for_what_the_models_head_reads(text_model,
         member = run.predict(table).members[0]
         workshop = roles(run).loaded.get()
         link = next(iter(workshop._heads._values.values()))
-        chain = workshop.chain(Stage(*member[:2]), run.parts.latest.snapshot())
+        chain = workshop.chain([Stage(*member[:2])], run.parts.latest.snapshot())
         assert chain[-1] is link
         name, linear = workshop.model.base.last_linear
         caught = []
@@ -157,8 +157,9 @@ def sorted_like(table, run):
     return [table.label.iloc[number] for number in sorted(range(len(table)), key=lengths.__getitem__)]
 
 
-def test_a_shallow_model_has_a_head_of_all_slices(text_model, tmp_path):
-    table, recipe = tiny.text_table(40), recipe_of(text_model)
+@pytest.mark.parametrize("system", ["s3t", "merged"])
+def test_a_shallow_model_has_a_head_of_all_slices(system, text_model, tmp_path):
+    table, recipe = tiny.text_table(40), recipe_of(text_model, system=system)
     with trained_run(tmp_path / "run", recipe, table) as run:
         order = run.inventory().orders[0][0]
         for index in order[1:]:
@@ -172,9 +173,9 @@ def test_a_shallow_model_has_a_head_of_all_slices(text_model, tmp_path):
         assert run.train().stages == ()
 
 
-@pytest.mark.parametrize("shards", [1, 2])
-def test_a_deletion_of_a_slice_that_no_model_has_seen_overtakes_answers(shards, text_model, tmp_path):
-    table, recipe = tiny.text_table(40), recipe_of(text_model, partition={"shards": shards})
+@pytest.mark.parametrize(("system", "shards"), [("s3t", 1), ("s3t", 2), ("merged", 2)])
+def test_a_deletion_of_a_slice_that_no_model_has_seen_overtakes_answers(system, shards, text_model, tmp_path):
+    table, recipe = tiny.text_table(40), recipe_of(text_model, system=system, partition={"shards": shards})
     with trained_run(tmp_path / "run", recipe, table) as run:
         order = run.inventory().orders[0][0]
         run.delete(records=records_by_slice(recipe, table)[0, order[2]][:1])
@@ -186,13 +187,14 @@ def test_a_deletion_of_a_slice_that_no_model_has_seen_overtakes_answers(shards, 
 
 
 @pytest.mark.parametrize("hand", ["its own", "another process's"])
-def test_when_a_deletion_is_effective_no_head_of_what_it_took_is_in_memory(hand, text_model, tmp_path):
-    table, recipe = tiny.text_table(40), recipe_of(text_model)
+@pytest.mark.parametrize(("system", "links"), [("s3t", 2), ("merged", 4)])
+def test_when_a_deletion_is_effective_no_head_of_what_it_took_is_in_memory(hand, system, links, text_model, tmp_path):
+    table, recipe = tiny.text_table(40), recipe_of(text_model, system=system)
     with trained_run(tmp_path / "run", recipe, table) as run:
         run.predict(table)
-        links = list(roles(run).loaded.get()._heads._values.values())
-        held = [weakref.ref(tensor) for link in links for tensor in list(link.head.values())[-2:]]
-        links.clear()
+        kept = [each if isinstance(each, list) else [each] for each in roles(run).loaded.get()._heads._values.values()]
+        held = [weakref.ref(tensor) for each in kept for link in each for tensor in list(link.head.values())[-2:]]
+        kept.clear()
         if hand == "its own":
             state = run.delete(records=["r3"], repair=False).state
         else:
@@ -200,20 +202,31 @@ def test_when_a_deletion_is_effective_no_head_of_what_it_took_is_in_memory(hand,
                 state = other.delete(records=["r3"], repair=False).state
         assert state in ("effective", "erased")
         gc.collect()
-        assert [tensor() for tensor in held] == [None] * 4
+        assert [tensor() for tensor in held] == [None] * 2 * links
 
 
 PLANTED = {name: test_ridge.PLANTED[name] for name in ("subtraction", "a deletion takes models alone")} | {
-    "a head that is kept": (Kept, "of", lambda of: lambda self, keys, compute: of(self, keys[:1], compute))
+    "a head that is kept": (
+        Kept,
+        "of",
+        lambda of: lambda self, keys, compute: of(self, kept_by(keys, compute), compute),
+    )
 }
 
 
+def kept_by(keys, compute):
+    """Of a head its first model alone."""
+    return keys if "chain" in getattr(compute, "__qualname__", "") else keys[:1]
+
+
+@pytest.mark.parametrize("system", ["s3t", "merged"])
 @pytest.mark.parametrize("leak", [None, *PLANTED])
-def test_planted_leaks_are_caught(leak, text_model, tmp_path, monkeypatch):
+def test_planted_leaks_are_caught(leak, system, text_model, tmp_path, monkeypatch):
     if leak is not None:
         where, name, plant = PLANTED[leak]
         monkeypatch.setattr(where, name, plant(getattr(where, name)))
-    assert exact_after(tmp_path, recipe_of(text_model), tiny.text_table(80), [(0, 2), (1, 2), (0, 2)]) is (leak is None)
+    recipe = recipe_of(text_model, system=system)
+    assert exact_after(tmp_path, recipe, tiny.text_table(80), [(0, 2), (1, 2), (0, 2)]) is (leak is None)
 
 
 def test_answers_watch_for_what_their_heads_were_solved_from(text_model, tmp_path):
@@ -221,9 +234,35 @@ def test_answers_watch_for_what_their_heads_were_solved_from(text_model, tmp_pat
         now = run.parts.latest.snapshot()
         member = run.predict(tiny.text_table()).members[0]
         uses = answerer.uses_of(now, [Stage(*member[:2])])
-        read = {stage for stage in now.stages if stage.kind == "readout" and stage[:2] == member[:2]}
+        read = {stage for stage in now.stages if stage.models == (Stage(*member[:2]),)}
         assert len(read) == 6
         assert read <= uses.stages.keys()
+
+
+@pytest.mark.parametrize("system", ["s3t", "merged"])
+def test_of_less_than_half_of_the_slices_no_head_is_solved(system, text_model, tmp_path):
+    with trained_run(tmp_path / "run", recipe_of(text_model, system=system), tiny.text_table()) as run:
+
+        def forget(count):
+            alive = run.inventory().alive
+            (models, *_) = {stage.models: None for stage in alive if stage.models}
+            gone = [stage for stage in alive if stage.models == models][:count]
+            with roles(run).ledger.writing() as transaction:
+                transaction.forget_stages({stage: alive[stage] for stage in gone})
+            return models in run.parts.latest.snapshot().readouts, run.predict(tiny.text_table())
+
+        has_head, half = forget(3)
+        has_none, fewer = forget(1)
+        assert (has_head, has_none) == (True, False)
+        models = [Stage(*member[:2]) for member in fewer.members]
+        trained = trained_heads(run)(run.parts.latest.snapshot(), models, tiny_rows(tiny.text_table(), run))
+        changed = range(2) if system == "merged" else [0]
+        for place in changed:
+            assert np.array_equal(fewer.logits[place], trained[place])
+            assert not np.array_equal(half.logits[place], fewer.logits[place])
+        if system == "merged":
+            assert np.array_equal(half.logits[0], half.logits[1])
+            assert not np.array_equal(fewer.logits[0], fewer.logits[1])
 
 
 def test_what_has_no_such_head_is_refused(text_model, tmp_path):
@@ -234,6 +273,20 @@ def test_what_has_no_such_head_is_refused(text_model, tmp_path):
     ):
         with pytest.raises(s3t.RecipeError, match=said):
             recipe_from(recipe | changes)
-    run = trained_run(tmp_path / "run", recipe, tiny.text_table())
-    with run, pytest.raises(s3t.InputError, match="no export names"):
-        run.export(tmp_path / "out")
+    merged = recipe_of(text_model, system="merged")
+    for changes, said in (
+        ({"head": "trained"}, "needs a head of its own"),
+        ({"partition": {"shards": 1, "slices": 3}}, "there is one shard"),
+        ({"partition": {"shards": 100, "slices": 3}}, "at most 256 slices"),
+        ({"adapter": {"use_dora": True}}, "mean of DoRA adapters"),
+    ):
+        with pytest.raises(s3t.RecipeError, match=said):
+            recipe_from(merged | changes)
+    with s3t.Run.create(tmp_path / "run", recipe=merged, data=tiny.text_table()) as run:
+        with pytest.raises(s3t.InputError, match="leave the shard out"):
+            run.export(tmp_path / "out", shard=0)
+        run.train()
+        with roles(run).ledger.writing() as transaction:
+            transaction.forget_stages({stage: key for stage, key in run.inventory().alive.items() if stage.models})
+        with pytest.raises(s3t.InputError, match="heads are not solved yet"):
+            run.export(tmp_path / "out")

@@ -337,7 +337,8 @@ def export(
     def render() -> None:
         for one in report.exports:
             known = "" if one.new else " (it was there already)"
-            typer.echo(f"shard {one.shard}, slices {numbers(one.prefix)}: {one.path}{known}")
+            models = (f"shard {model.shard}, slices {numbers(model.prefix)}" for model in (one, *one.merged_with))
+            typer.echo(f"{' and '.join(models)}: {one.path}{known}")
         for notice in report.notices:
             typer.echo(f"note: {notice}")
         typer.echo(f"s3t status {run} lists the exports; a deletion that hits one waits until it is withdrawn")

@@ -6,10 +6,11 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Literal
 
 from s3t.core.growth import Growth
 from s3t.core.places import Order, Place
-from s3t.core.stages import Kind, SliceKind, Stage, stages_of_slices
+from s3t.core.stages import Kind, SliceKind, Stage, readout, stages_of_slices
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +41,9 @@ class Inventory:
     """Kind of the artifact that every slice has of its own, where the method makes one."""
     alone: bool = False
     """True if these artifacts answer without a live model."""
-    readouts: bool = False
-    """True if heads are solved from readouts: each slice leaves one for every model that serves."""
+    readouts: Literal["", "each", "mean"] = ""
+    """Heads that are solved from readouts, of which each slice leaves one: every serving model's, or that of their
+    mean."""
     scores: Mapping[str, float] | None = None
     """Validation score of each live prefix, by the key of its last stage; None where depth alone chooses."""
 
@@ -158,16 +160,15 @@ class Inventory:
 
     @cached_property
     def wanted_readouts(self) -> Collection[Stage]:
-        """One for each serving model and each slice of the run that holds a record; quick to look up, in order."""
-        members = self._members.items() if self.readouts else ()
+        """One for each head and each slice of the run that holds a record; quick to look up, in order."""
+        models = [Stage(shard, member.prefix) for shard, member in self._members.items()]
+        groups = {"": [], "each": [[model] for model in models], "mean": [models] if models else []}[self.readouts]
         filled = [place for place, records in sorted(self.records.items()) if records > 0]
-        return dict.fromkeys(
-            Stage(shard, member.prefix, "readout", (place,)) for shard, member in members for place in filled
-        )
+        return dict.fromkeys(readout(place, group) for group in groups for place in filled)
 
     def may_begin(self, stage: Stage) -> bool:
-        """True if a missing stage may be trained now: its parent is alive, and it is its turn."""
-        if stage.parent is not None and stage.parent not in self.alive:
+        """True if a missing stage may be trained now: its parents are alive, and it is its turn."""
+        if any(parent not in self.alive for parent in stage.parents):
             return False
         if stage.kind == "readout":
             return stage in self.wanted_readouts

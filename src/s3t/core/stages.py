@@ -3,7 +3,7 @@
 A key is the keyed hash of everything that decides a stage's tensors:
 
     key = HMAC(stage key of the secret, base model's digest, training part of the recipe with every `auto` resolved,
-               shard, prefix, slice digests, parent's key)
+               shard, prefix, slice digests, keys of its parents)
 
 What does not change a stage's tensors (budget, selector, device, ensemble, column names) is not in it. Pure.
 """
@@ -11,10 +11,12 @@ What does not change a stage's tensors (budget, selector, device, ensemble, colu
 from __future__ import annotations
 
 import hmac
+import itertools
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import groupby
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from s3t.core.methods import Method
@@ -29,14 +31,14 @@ class Stage(NamedTuple):
     """The last training step of a prefix: it trains a block of the method's on the slices of `prefix`.
 
     Or what is made of one slice alone (`SliceKind`); with several slices, the head of them all, which answers and is
-    not stored. Or a readout: what one slice leaves for the head that reads the model of the prefix.
+    not stored. Or a readout: what one slice leaves for the head that reads a model, or the mean of several.
     """
 
     shard: int
     prefix: Order
     kind: Kind = "model"
     reads: tuple[Place, ...] = ()
-    """The slice that a readout was made of: any slice of the run, whether or not the model was trained on it."""
+    """Of a readout, whose own slice may be any of the run: the slices of its models, one after the other."""
 
     @property
     def depth(self) -> int:
@@ -48,17 +50,24 @@ class Stage(NamedTuple):
         return (*(Place(self.shard, index) for index in self.prefix), *self.reads)
 
     @property
-    def parent(self) -> Stage | None:
-        """The stage one slice shorter, of a readout its model; None of the first, and of what is made of one slice."""
-        return self.chain[-2] if self.kind in ("model", "readout") and len(self.places) > 1 else None
+    def models(self) -> tuple[Stage, ...]:
+        """The models of a readout, one a shard."""
+        shards = groupby(self.reads, key=lambda place: place.shard)
+        return tuple(Stage(shard, tuple(place.slice for place in places)) for shard, places in shards)
+
+    @property
+    def parents(self) -> tuple[Stage, ...]:
+        """The stage one slice shorter, of a readout its models; none of the first, and of what is made of one slice."""
+        return self.chain[-2:-1] if self.kind == "model" else self.models
 
     @property
     def chain(self) -> tuple[Stage, ...]:
-        """Stages from the first to this one, each trained on the one before. Of a head, what is made of its slices."""
-        if self.kind not in ("model", "readout"):
-            return tuple(self._replace(prefix=(index,)) for index in self.prefix)
-        models = tuple(Stage(self.shard, self.prefix[:depth]) for depth in range(1, self.depth + 1))
-        return (*models, self) if self.kind == "readout" else models
+        """Stages from the first to this one, parents before children. Of a head, what is made of its slices."""
+        if self.kind == "model":
+            return tuple(Stage(self.shard, self.prefix[:depth]) for depth in range(1, self.depth + 1))
+        if self.kind == "readout":
+            return (*(link for model in self.models for link in model.chain), self)
+        return tuple(self._replace(prefix=(index,)) for index in self.prefix)
 
     def cut(self, depth: int) -> Stage:
         """The stage of its chain with at most `depth` slices; a head is returned unchanged."""
@@ -71,11 +80,16 @@ class Stage(NamedTuple):
 
     def __str__(self) -> str:
         if self.kind == "readout":
-            return f"readout of slice {self.reads[0].slice} of shard {self.reads[0].shard} by {self.parent}"
+            return f"readout of slice {self.prefix[0]} of shard {self.shard} by {' and '.join(map(str, self.models))}"
         slices = ", ".join(map(str, self.prefix))
         of_slices = f"{self.kind} of {'slice' if self.depth == 1 else 'slices'} {slices}"
         what = f"stage ({slices})" if self.kind == "model" else of_slices
         return f"{what} of shard {self.shard}"
+
+
+def readout(place: Place, models: Iterable[Stage]) -> Stage:
+    """What a slice leaves for the head of some models, which are of a shard each."""
+    return Stage(place.shard, (place.slice,), "readout", tuple(itertools.chain.from_iterable(m.places for m in models)))
 
 
 def stages_of(orders: Iterable[Iterable[Order]]) -> tuple[Stage, ...]:
@@ -128,8 +142,8 @@ class KeyInputs:
     training_part: dict[str, Any]
 
 
-def stage_key(inputs: KeyInputs, stage: Stage, *, slice_digests: Sequence[str], parent: str | None) -> str:
-    """The key of a stage, 64 hexadecimal digits. Digests are in the prefix's order; a first stage has no parent."""
+def stage_key(inputs: KeyInputs, stage: Stage, *, slice_digests: Sequence[str], parents: Sequence[str]) -> str:
+    """The key of a stage, 64 hexadecimal digits, from the digests of its places and the keys of its parents."""
     content = {
         "format": KEY_FORMAT,
         "base": inputs.base_digest,
@@ -137,7 +151,7 @@ def stage_key(inputs: KeyInputs, stage: Stage, *, slice_digests: Sequence[str], 
         "shard": stage.shard,
         "prefix": list(stage.prefix),
         "slices": list(slice_digests),
-        "parent": parent,
+        "parent": parents if len(parents) > 1 else next(iter(parents), None),
         "kind": stage.kind,
         **({"reads": stage.reads} if stage.reads else {}),
     }

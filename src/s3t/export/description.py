@@ -26,8 +26,10 @@ class ExportDescription:
     shard: int
     prefix: tuple[int, ...]
     """The chain's slices, in the order of training."""
+    merged_with: tuple[tuple[int, tuple[int, ...]], ...]
+    """Shard and slices of other models; the export has the mean of all."""
     keys: tuple[str, ...]
-    """Keyed hashes of the chain's stages."""
+    """Keyed hashes of all stages that it was made of."""
     merged: bool
     task: str
     auto_class: str
@@ -54,12 +56,15 @@ class ExportDescription:
         }
 
     def _lines(self) -> Sequence[str]:
-        what = "model" if self.merged else "adapter"
+        what, models = "model" if self.merged else "adapter", ((self.shard, self.prefix), *self.merged_with)
         return (
             f"# An exported {what}",
             "",
-            f"Made by s3t: shard {self.shard} of the run {self.run}, trained on its slices "
-            f"{', '.join(map(str, self.prefix))} for {self.task}.",
+            f"Made by s3t for {self.task}: of the run {self.run}, "
+            + "; ".join(
+                f"shard {shard}, trained on its slices {', '.join(map(str, slices))}" for shard, slices in models
+            )
+            + (" (the mean of all)." if self.merged_with else "."),
             "",
             "Load it:",
             "",

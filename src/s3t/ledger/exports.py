@@ -82,7 +82,7 @@ class ExportRows:
                 {"mark": export.mark, "generation": number}
                 for export in self.standing()
                 for number, places in hit.items()
-                if not places.isdisjoint(export.stage.places)
+                if not places.isdisjoint(export.places)
             ),
         )
 
@@ -105,7 +105,7 @@ class ExportRows:
 
 def is_of(export: ExportRow, slices: Mapping[Place, SliceState]) -> bool:
     """True if an export was made of the present records of its slices."""
-    states = [slices.get(place) for place in export.stage.places]
+    states = [slices.get(place) for place in export.places]
     return all(
         state is not None and state.digest == digest and not state.pending
         for state, digest in zip(states, export.digests, strict=True)

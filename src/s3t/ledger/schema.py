@@ -5,7 +5,7 @@ The last column of a table that decides anything is the row's check (`rows.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import is_dataclass
 from pathlib import Path
 from types import NoneType
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 def prefix_text(stage: Stage) -> str:
-    """A stage's prefix as it is stored: `2,0,1`; with what else it is, `prototypes:2`, `readout 1,0:2,0,1`."""
+    """A stage's prefix as it is stored: `2,0,1`; with what else it is, `prototypes:2`, `readout 1,0 1,2:2`."""
     text, reads = ",".join(map(str, stage.prefix)), "".join(f" {place.shard},{place.slice}" for place in stage.reads)
     return text if stage.kind == "model" else f"{stage.kind}{reads}:{text}"
 
@@ -57,6 +57,15 @@ def stage_at(shard: int, prefix: str) -> Stage:
     kind, *reads = what.split(" ")
     slices, *places = ([int(number) for number in each.split(",")] for each in (text, *reads))
     return Stage(shard, tuple(slices), cast(Kind, kind or "model"), tuple(Place(*place) for place in places))
+
+
+def _texts_of(stages: Iterable[Stage]) -> tuple[str]:
+    return (";".join(f"{stage.shard}/{prefix_text(stage)}" for stage in stages),)
+
+
+def _stages_of(text: str) -> tuple[Stage, ...]:
+    named = (each.partition("/") for each in text.split(";") if each)
+    return tuple(stage_at(int(shard), prefix) for shard, _, prefix in named)
 
 
 class _Field(NamedTuple):
@@ -80,6 +89,8 @@ def _field(name: str, hint: Any) -> _Field:
         case "Stage":
             columns = {"shard": Integer, "prefix": String}
             return _Field(name, columns, lambda stage: (stage.shard, prefix_text(stage)), stage_at)
+        case "tuple" if Stage in get_args(hint):
+            return _Field(name, {name: String}, _texts_of, _stages_of)
         case "tuple":
             return _Field(name, {name: String}, lambda texts: (",".join(texts),), lambda text: tuple(text.split(",")))
         case "Path":

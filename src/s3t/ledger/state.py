@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
-from s3t.core import Growth, Inventory, Place, SliceKind, Stage
+from s3t.core import Growth, Inventory, Place, Stage
 from s3t.processes import this_machine
 
 
@@ -88,27 +89,35 @@ class Snapshot:
         return self.live.commits > 0
 
     @cached_property
-    def readouts(self) -> Mapping[Stage, tuple[Stage, ...]]:
-        """The live readouts of every model that has some, in the order of their slices."""
-        readouts = sorted(stage for stage in self.stages if stage.kind == "readout")
-        return {model: tuple(its) for model, its in groupby(readouts, key=lambda stage: Stage(*stage[:2]))}
+    def readouts(self) -> Mapping[tuple[Stage, ...], tuple[Stage, ...]]:
+        """By the models that a head reads: its live readouts, in the order of their slices. None while more than half
+        of the slices lack theirs: a head of so few would answer worse than those that were trained.
+        """
+        readouts = sorted(
+            (stage for stage in self.stages if stage.kind == "readout"), key=lambda stage: (stage.reads, stage)
+        )
+        groups = (tuple(group) for _, group in groupby(readouts, key=lambda stage: stage.reads))
+        filled = sum(state.records > 0 for state in self.slices.values())
+        return {group[0].models: group for group in groups if 2 * len(group) >= filled}
 
-    def inventory(
-        self, growth: Growth, *, of_slices: SliceKind | None = None, alone: bool = False, readouts: bool = False
-    ) -> Inventory:
-        """The inventory of live stages, which grow by a policy; the rest is as its fields."""
+    def readers(self, models: Collection[Stage]) -> Mapping[Stage, tuple[Stage, ...]]:
+        """With which models each of some answers: alone; or, where the head of their mean has readouts, with these."""
+        whole = set(models)
+        means = [group for group in self.readouts if len(group) > 1 and whole.issuperset(group)]
+        return {model: (model,) for model in models} | {model: group for group in means for model in group}
+
+    def inventory(self, growth: Growth, **options: Any) -> Inventory:
+        """The inventory of live stages, which grow by a policy; `options` are its fields."""
         return Inventory(
             generation=self.generation,
             growth=growth,
             records={place: state.records for place, state in self.slices.items()},
             alive=self.stages,
-            of_slices=of_slices,
-            alone=alone,
-            readouts=readouts,
+            **options,
         )
 
-    def digests(self, stage: Stage) -> tuple[str, ...]:
-        return tuple(self.slices[place].digest for place in stage.places)
+    def digests(self, of: Stage | ExportRow) -> tuple[str, ...]:
+        return tuple(self.slices[place].digest for place in of.places)
 
     def seen(self, stage: Stage) -> dict[Place, SliceState]:
         return {place: self.slices[place] for place in stage.places}
@@ -183,7 +192,7 @@ class Clone:
 
 @dataclass(frozen=True, kw_only=True)
 class ExportRow:
-    """A copy of a shard's chain for other programs, as the ledger knows it."""
+    """A copy of a model for other programs, as the ledger knows it."""
 
     mark: str
     """Random; it tells the machine and the process that announced it."""
@@ -195,9 +204,9 @@ class ExportRow:
     stage: Stage
     """The last one of its chain."""
     keys: tuple[str, ...]
-    """Keys of every stage of the chain."""
+    """Keys of its `links`."""
     digests: tuple[str, ...]
-    """Digests of the slices under it, in the order of the prefix, when it was made."""
+    """Digests of its `places`, when it was made."""
     files: str
     """JSON: name, size and SHA-256 of each file; "" while it is written."""
     announced_at: float
@@ -205,6 +214,18 @@ class ExportRow:
     made_at: float | None
     """None until its stages were found alive after it was written."""
     withdrawn_at: float | None
+    others: tuple[Stage, ...] = ()
+    """Readouts of its head, and the other models of a mean."""
+
+    @property
+    def links(self) -> tuple[Stage, ...]:
+        """Every stage that it was made of."""
+        return tuple(dict.fromkeys(link for stage in (self.stage, *self.others) for link in stage.chain))
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """Every slice that it was made of."""
+        return tuple(dict.fromkeys(place for stage in (self.stage, *self.others) for place in stage.places))
 
     @property
     def label(self) -> str:
@@ -217,7 +238,7 @@ class ExportRow:
 
     @property
     def stages(self) -> Mapping[Stage, str]:
-        return dict(zip(self.stage.chain, self.keys, strict=True))
+        return dict(zip(self.links, self.keys, strict=True))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -102,6 +102,39 @@ def adapter_shapes(linear: Any, adapter: Adapter, *, feedforward: bool) -> dict[
     return {"lora_A.weight": (adapter.rank, columns), "lora_B.weight": (rows, adapter.rank)} | magnitude
 
 
+def adapter_of_mean(adapter: Adapter, members: int) -> Adapter:
+    """The adapter that `mean_of` some members has: of their ranks together."""
+    return adapter.model_copy(update={"rank": members * adapter.rank})
+
+
+def mean_of(chains: Sequence[Mapping[int, StageTensors]], adapter: Adapter | None) -> dict[int, StageTensors]:
+    """One chain whose weights are the mean of those of several, which need not be as deep. Not of DoRA.
+
+    LoRA's updates are put beside each other. Their scale, alpha / r, is then the sum's, divided by their number.
+    """
+    longest, last = max(chains, key=len), [[*chain.values()][-1] for chain in chains]
+    head = {name: torch.stack([each.head[name] for each in last]).mean(dim=0) for name in last[0].head}
+
+    def block(number: int) -> dict[str, Tensor]:
+        return {
+            name: _beside(
+                [chain[number].block[name] if number in chain else None for chain in chains], like, name, adapter
+            )
+            for name, like in longest[number].block.items()
+        }
+
+    return {number: StageTensors(block=block(number), head=head) for number in longest}
+
+
+def _beside(members: Sequence[Tensor | None], like: Tensor, name: str, adapter: Adapter | None) -> Tensor:
+    """A tensor of the mean of some members, of which some may leave the base's weights as they are."""
+    if adapter is None or adapter.kind == "ia3":
+        return torch.stack([torch.ones_like(like) if own is None else own for own in members]).mean(dim=0)
+    up = name.endswith("lora_B.weight")
+    together = torch.cat([torch.zeros_like(like) if own is None else own for own in members], dim=int(up))
+    return together / math.sqrt(len(members)) if up and adapter.use_rslora else together
+
+
 def update_of(linear: Any, own: Mapping[str, Tensor], adapter: Adapter, *, feedforward: bool) -> Update:
     """The update of a bare linear module by its adapter's tensors, which have PEFT's names."""
     if adapter.kind == "ia3":

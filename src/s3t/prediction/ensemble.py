@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 class _Entry(NamedTuple):
     sha256: str
-    parent: Parent | None
+    parents: tuple[Parent, ...]
     link: Link
     nbytes: int
 
@@ -90,7 +90,7 @@ class Resident:
                 manifest = artifact.manifest
                 if known is None or known.sha256 != manifest.sha256:
                     link = prepare(artifact)
-                    entries.append(_Entry(manifest.sha256, manifest.parent, link, link.nbytes))
+                    entries.append(_Entry(manifest.sha256, manifest.parents, link, link.nbytes))
                 else:
                     entries.append(known)
         with self._lock:
@@ -115,11 +115,11 @@ class Resident:
 
 def _is_chain(keys: Sequence[str], entries: Sequence[_Entry]) -> bool:
     """True if each artifact names the bytes of the one before it as parent; keys do not fix bytes."""
-    above = entries[0].parent if entries else None  # of a method whose last stage is the whole model
+    above = entries[0].parents if entries else ()  # of a method whose last stage is the whole model
     for key, entry in zip(keys, entries, strict=True):
-        if entry.parent != above:
+        if entry.parents != above:
             return False
-        above = Parent(key=key, sha256=entry.sha256)
+        above = (Parent(key=key, sha256=entry.sha256),)
     return True
 
 
@@ -265,9 +265,9 @@ class Ensemble:
         self._merged = merged
         self._sharing: Sharing | None = None
 
-    def prepared(self, block: int, tensors: StageTensors) -> Link:
-        """The link of a stage that trained a block."""
-        return self.model.prepare(block, tensors, merged=self._merged)
+    def prepared(self, block: int, tensors: StageTensors, *, members: int = 1) -> Link:
+        """The link of a stage that trained a block, or of the mean of some members'."""
+        return self.model.prepare(block, tensors, merged=self._merged, members=members)
 
     def logits(self, members: Sequence[Chain], inputs: pa.Table, *, progress: Progress = silent) -> Scores:
         """Logits of every member on every input, M x N x C. N counts words in token tasks. NaN stands where a model
@@ -430,7 +430,7 @@ def _pieces(count: int, largest: int) -> Iterator[slice]:
 def ensemble_of(model: Model, windows: Windows, recipe: Recipe, *, merged: bool) -> Ensemble:
     """The ensemble of a run; `merged` allows merged weights."""
     settings = recipe.prediction
-    fits = settings.ensemble == "shards" and fit_merged(
+    fits = settings.ensemble != "sequences" and fit_merged(
         model,
         members=recipe.partition.shards,
         blocks=recipe.blocks,

@@ -107,6 +107,8 @@ _REFUSED: Final[Mapping[str, str]] = {
     ),
 }
 MAX_SEED = 2**63 - 1
+MOST_MERGED = 256
+"""Slices whose models may be merged: what they leave is named by all of them, and PostgreSQL bounds names."""
 _OF_EXPORT = ("{name}", "{path}", "{host}")
 """Placeholders of `deletion.export_hook`."""
 DEFAULT_THRESHOLD = 0.5
@@ -444,8 +446,9 @@ class TrainingSettings(Part):
 class Prediction(Part):
     """Ensemble prediction."""
 
-    ensemble: Literal["shards", "sequences"] = "shards"
-    """Members: the deepest live prefix of every shard, or all live prefixes of each. Shards have equal weight."""
+    ensemble: Literal["shards", "sequences", "merged"] = "shards"
+    """Members: the deepest live prefix of every shard, or all live prefixes of each. Shards have equal weight. merged:
+    one model with the mean of the shards' weights, and one head (head: ridge); until it is there, the shards answer."""
     aggregation: Literal["logits", "probabilities", "vote"] = "logits"
     """Mean of logits, mean of probabilities, or majority vote over the shards."""
     threshold: Float = Field(default=DEFAULT_THRESHOLD, gt=0, lt=1)
@@ -892,7 +895,9 @@ class Recipe(Part):
         if self.head == "ridge" and self.task.target.over_vocabulary:
             yield f"head: {self.task} is answered by the base model's own output layer; set it to trained"
         if self.head == "ridge" and self.prediction.ensemble == "sequences":
-            yield "head: it is solved for one live chain a shard; set prediction.ensemble to shards"
+            yield "head: it is solved for one live chain a shard; set prediction.ensemble to shards or merged"
+        if self.prediction.ensemble == "merged":
+            yield from self._merging_problems()
         if not method.trains and self.task.target.over_vocabulary:
             yield f"method {method} needs a task with labels or numbers; {self.task} is none, use another method"
         if not method.trains and isinstance(self.deletion.repair, RepairAsNeeded):
@@ -921,6 +926,16 @@ class Recipe(Part):
                 "training.quantization: DoRA computes norms of the base's weights at every step, which quantised "
                 "weights do not give; set adapter.use_dora: false"
             )
+
+    def _merging_problems(self) -> Iterator[str]:
+        if self.head != "ridge":
+            yield "prediction.ensemble: merged: the mean of several models needs a head of its own; set head: ridge"
+        if self.partition.shards == 1:
+            yield "prediction.ensemble: merged: there is one shard; take it out"
+        if self.partition.shards * self.partition.slices > MOST_MERGED:
+            yield f"prediction.ensemble: merged takes at most {MOST_MERGED} slices in all shards; set it to shards"
+        if self.adapter.use_dora:
+            yield "prediction.ensemble: merged: the mean of DoRA adapters is none; set adapter.use_dora: false"
 
     def _selection_problems(self) -> Iterator[str]:
         asked = self.prediction
@@ -1031,6 +1046,11 @@ class Recipe(Part):
         if not isinstance(asked, RepairAsNeeded):
             return FixedOrders(orders)
         return Forests(policy=asked, costs=self.stage_costs, chances=self.chances)
+
+    @property
+    def readouts(self) -> Literal["", "each", "mean"]:
+        """Models of which slices leave readouts: none, each that serves, or their mean."""
+        return "" if self.head == "trained" else "mean" if self.prediction.ensemble == "merged" else "each"
 
     @property
     def answers_alone(self) -> bool:

@@ -222,6 +222,8 @@ class Exported(OfStage):
     """False if the same content was there already."""
     options: tuple[str, ...]
     """The engine must be started with them."""
+    merged_with: tuple[StageField, ...] = ()
+    """Other shards' models; the export has the mean of all."""
 
 
 class Exports(Result):

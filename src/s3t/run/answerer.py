@@ -139,7 +139,8 @@ class Answerer:
     ) -> Predictions:
         now, members, work, _ = state
         count = inputs.features.num_rows
-        with telling(progress, f"predicting {counted(count, 'input')}", count * len(members)):
+        passes = len(set(now.readers(members).values()))
+        with telling(progress, f"predicting {counted(count, 'input')}", count * passes):
             heard = watched(progress, work)
             return predict(computer or self.workshop, self._answers, now, members, inputs, progress=heard)
 
@@ -152,7 +153,8 @@ class Answerer:
             now, members, work, _ = state
             deeper = [link for stage in by_kind(members)[0] for link in stage.chain] if per_depth else []
             wanted = sorted({*members, *deeper})
-            with telling(progress, f"evaluating {counted(rows.num_rows, 'record')}", rows.num_rows * len(wanted)):
+            steps = rows.num_rows * len(set(now.readers(wanted).values()))
+            with telling(progress, f"evaluating {counted(rows.num_rows, 'record')}", steps):
                 scores = self.workshop.logits(wanted, now, rows, progress=watched(progress, work))
                 logits, counts = dict(zip(wanted, scores, strict=True)), self.workshop.counts(rows)
                 return evaluate(self._answers, now, members, logits, rows, counts, per_depth=per_depth)
@@ -186,7 +188,9 @@ class Answerer:
 
 def uses_of(snapshot: Snapshot, members: Sequence[Stage]) -> Uses:
     """Live stages whose tensors the members compute with."""
-    links = (link for stage in members for link in (*stage.chain, *snapshot.readouts.get(stage, ())))
+    readers = set(snapshot.readers(members).values())
+    models = (link for group in readers for stage in group for link in stage.chain)
+    links = (*models, *(link for group in readers for link in snapshot.readouts.get(group, ())))
     return Uses(stages={link: snapshot.stages[link] for link in links})
 
 
@@ -218,7 +222,7 @@ def predict(
     predicted, probabilities = answers.answer(logits_MNC, [stage.shard for stage in members], parts, counts)
     return Predictions(
         generation=snapshot.generation,
-        members=tuple(member_of(stage, snapshot) for stage in members),
+        members=members_of(members, snapshot),
         target=answers.target,
         classes=answers.labels,
         predicted=predicted,
@@ -287,9 +291,14 @@ def evaluate(
     )
 
 
-def member_of(stage: Stage, snapshot: Snapshot) -> Member:
-    links = (stage, *snapshot.readouts.get(stage, ())) if stage.kind == "model" else stage.chain
-    return Member(stage.shard, stage.prefix, ",".join(snapshot.stages[link] for link in links), stage.kind)
+def members_of(stages: Sequence[Stage], snapshot: Snapshot) -> tuple[Member, ...]:
+    readers = snapshot.readers(stages)
+
+    def member(stage: Stage) -> Member:
+        links = (stage, *snapshot.readouts.get(readers[stage], ())) if stage.kind == "model" else stage.chain
+        return Member(stage.shard, stage.prefix, ",".join(snapshot.stages[link] for link in links), stage.kind)
+
+    return tuple(map(member, stages))
 
 
 def _depth(members: Collection[Stage]) -> int:

@@ -134,7 +134,7 @@ def check(parts: Parts, snapshot: Snapshot, contents: Contents) -> list[Mismatch
         problems = _slice_problems(place, state, rows, contents, parts.secret)
         mismatches += [_of_slice(place, problem) for problem in problems]
     keys: dict[Stage, str] = {}
-    for stage in sorted(snapshot.stages, key=lambda stage: stage.depth):
+    for stage in sorted(snapshot.stages, key=lambda stage: len(stage.places)):  # parents first
         mismatches += [_of_stage(stage, problem) for problem in _stage_problems(parts, stage, snapshot, digests, keys)]
     return mismatches
 
@@ -163,12 +163,11 @@ def _stage_problems(
     """Check one stage; its recomputed key goes to `keys`, for its children."""
     if any(place not in digests for place in stage.places):
         return  # said already, of the slice
-    if stage.parent is not None and stage.parent not in keys:
+    if any(parent not in keys for parent in stage.parents):
         yield "its parent is not alive"
         return
-    today = [digests[place] for place in stage.places]
-    parent = None if stage.parent is None else keys[stage.parent]
-    keys[stage] = stage_key(parts.key_inputs, stage, slice_digests=today, parent=parent)
+    today, parents = [digests[place] for place in stage.places], [keys[parent] for parent in stage.parents]
+    keys[stage] = stage_key(parts.key_inputs, stage, slice_digests=today, parents=parents)
     if keys[stage] != snapshot.stages[stage]:
         yield "its key is not the one that today's slices ask for"
         return

@@ -114,7 +114,7 @@ def _hit(
 ) -> list[ExportRow]:
     """Exports that hold what is deleted; of a dry run, what would be."""
     if dry_run:
-        return [row for row in standing if not outcome.losses.keys().isdisjoint(row.stage.places)]
+        return [row for row in standing if not outcome.losses.keys().isdisjoint(row.places)]
     names = {name for entry in outcome.entries for name in entry.to_withdraw or ()}
     return [row for row in tainted if row.label in names]
 

@@ -39,13 +39,14 @@ from s3t.export.merged import copy_beside, write_merged
 from s3t.export.peft import PeftAdapter, bare_model, peft_adapter, with_plain_scale
 from s3t.export.pooled import head_for_transformers, sentence_files, split_head
 from s3t.ledger import ExportRow, Snapshot
-from s3t.ledger.presence import Overtaken, Uses, Work
-from s3t.models.adapters import StageTensors, deserialize
+from s3t.ledger.presence import Overtaken, Work
+from s3t.models.adapters import StageTensors, adapter_of_mean, deserialize, mean_of
 from s3t.models.base import pooling_of
 from s3t.models.encoders import encoder_for
 from s3t.models.language import LanguageEncoder
 from s3t.models.source import PACKAGE_PREFIX, check_unchanged, model_folder
 from s3t.results.changes import Exported, Exports
+from s3t.run.answerer import uses_of
 from s3t.run.parts import Parts
 from s3t.store.artifacts import read_chain
 from s3t.store.disk import make_folder, remove_folder_durably, storage_errors
@@ -63,7 +64,7 @@ class ExportArguments:
 
 
 def export(parts: Parts, asked: ExportArguments, progress: Progress) -> Exports:
-    """Write the chain of each shard that answers, or of one."""
+    """Write the model of each shard that answers, or of one; or the mean that answers for all."""
     with after_refusal(NOTHING_CHANGED):
         parts.latest.snapshot()  # refuses an older ledger
         parts.check_changeable()
@@ -75,16 +76,16 @@ def export(parts: Parts, asked: ExportArguments, progress: Progress) -> Exports:
     exporter = _Exporter(parts, asked, folder)
     while True:
         now = parts.upkeep.erase_due()
-        stages = _serving(parts, now, asked.shard)
-        uses = Uses(stages={link: now.stages[link] for stage in stages for link in stage.chain})
+        groups = _serving(parts, now, asked.shard)
+        uses = uses_of(now, [stage for group in groups for stage in group])
         with (
             suppress(Overtaken),
-            telling(progress, f"exporting {counted(len(stages), 'shard')}", len(stages)),
+            telling(progress, f"exporting {counted(len(groups), 'model')}", len(groups)),
             parts.presence.working(now, uses) as work,
         ):
             made = []
-            for stage in stages:
-                made.append(exporter.export(stage, now, work))
+            for group in groups:
+                made.append(exporter.export(group, now, work))
                 progress(WorkStep(count=1))
             notices = tuple(exporter.notices(made))
             return Exports(exports=tuple(made), merged=asked.merge, engine=asked.engine, notices=notices)
@@ -103,8 +104,8 @@ def _checked(parts: Parts, asked: ExportArguments) -> Path:
             f"method {recipe.method} solves a head for the run's own features, which no other program computes; serve "
             "the run"
         )
-    if recipe.head == "ridge":
-        problems.append("head: ridge solves heads from all slices of the run, which no export names; serve the run")
+    if recipe.readouts == "mean" and asked.shard is not None:
+        problems.append("the shards answer as one model (prediction.ensemble: merged); leave the shard out")
     if not recipe.method.has_adapters and not asked.merge:
         problems.append(
             f"method {recipe.method.described()} trains the model itself, so there is no adapter; export it merged "
@@ -120,7 +121,8 @@ def _checked(parts: Parts, asked: ExportArguments) -> Path:
     return Path(os.path.realpath(asked.output))
 
 
-def _serving(parts: Parts, now: Snapshot, shard: int | None) -> list[Stage]:
+def _serving(parts: Parts, now: Snapshot, shard: int | None) -> list[tuple[Stage, ...]]:
+    """Models to export, each one's or a mean's."""
     inventory = parts.latest.inventory(now)
     serving = {number: Stage(number, each.prefix) for number, each in inventory.members().items()}
     wanted = list(serving) if shard is None else [shard]
@@ -131,7 +133,10 @@ def _serving(parts: Parts, now: Snapshot, shard: int | None) -> list[Stage]:
             f"{what} live chain that holds a record, so there is nothing to export; run `s3t "
             f"{inventory.training_command} {run}`"
         )
-    return [serving[number] for number in wanted]
+    stages = [serving[number] for number in wanted]
+    if parts.recipe.readouts and not now.readouts.keys() >= set(now.readers(stages).values()):
+        raise InputError("the export", f"heads are not solved yet; run `s3t repair {parts.layout.root} --hours 0`")
+    return list(dict.fromkeys(now.readers(stages).values()))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,11 +166,13 @@ class _Exporter:
         target = self.parts.recipe.task.target
         return None if target.over_vocabulary else target.outputs(self.parts.description.labels)
 
-    def export(self, stage: Stage, now: Snapshot, work: Work) -> Exported:
-        """Write one chain. If a deletion takes a stage of it meanwhile (Overtaken), nothing is left of the export."""
-        blocks = self._blocks(stage, now)
+    def export(self, models: tuple[Stage, ...], now: Snapshot, work: Work) -> Exported:
+        """Write a model, or the mean of several. If a deletion takes a stage of it meanwhile (Overtaken), nothing is
+        left of the export.
+        """
+        blocks, (stage, *others) = self._blocks(models, now), models
         form = self._form(blocks)
-        adapter = None if self.asked.merge else self._adapter(form)
+        adapter = None if self.asked.merge else self._adapter(form, len(models))
         with new_mark() as mark:
             export = ExportRow(
                 mark=mark,
@@ -173,30 +180,47 @@ class _Exporter:
                 host=this_host(),
                 output=self.asked.output,
                 stage=stage,
-                keys=tuple(now.stages[link] for link in stage.chain),
-                digests=now.digests(stage),
+                others=(*others, *now.readouts.get(models, ())),
+                keys=(),
+                digests=(),
                 files="",
                 announced_at=time.time(),
                 made_at=None,
                 withdrawn_at=None,
             )
+            keys = tuple(now.stages[link] for link in export.links)
+            export = replace(export, keys=keys, digests=now.digests(export))
             with self.parts.ledger.writing() as transaction:
                 if not transaction.exports.announce(export, transaction.snapshot()):
                     raise Overtaken
             announced = _Announced(self.parts, export, work)
-            made, new = announced.make(lambda part: self._write(part, stage, now, blocks, form, adapter))
+            made, new = announced.make(lambda part: self._write(part, export, models, blocks, form, adapter))
         options = () if adapter is None else tuple(engine_options(self.asked.engine, adapter.config))
-        return Exported(name=made.name, path=made.path, **stage._asdict(), new=new, options=options)
+        told = {"new": new, "options": options, "merged_with": tuple(others)}
+        return Exported(name=made.name, path=made.path, **stage._asdict(), **told)
 
-    def _blocks(self, stage: Stage, now: Snapshot) -> dict[int, StageTensors]:
-        """The chain's blocks by number, in the order of training; each artifact was checked."""
-        recipe, links = self.parts.recipe, model_stages(self.parts.recipe.method, stage)
-        chain = read_chain(self.parts.store, stage, keys=now.stages, slice_digests=now.digests(stage))
-        return {
-            recipe.trained_block(link.depth): deserialize(artifact.content)
-            for link, artifact in zip(stage.chain, chain, strict=True)
-            if link in links
-        }
+    def _blocks(self, models: Sequence[Stage], now: Snapshot) -> dict[int, StageTensors]:
+        """Blocks by number, in the order of training, with the head that answers; each artifact was checked."""
+        recipe = self.parts.recipe
+        chains = []
+        for stage in models:
+            links = model_stages(recipe.method, stage)
+            chain = read_chain(self.parts.store, stage, keys=now.stages, slice_digests=now.digests(stage))
+            chains.append(
+                {
+                    recipe.trained_block(link.depth): deserialize(artifact.content)
+                    for link, artifact in zip(stage.chain, chain, strict=True)
+                    if link in links
+                }
+            )
+        blocks = (
+            mean_of(chains, recipe.adapter if recipe.method.has_adapters else None) if len(chains) > 1 else chains[0]
+        )
+        if recipe.readouts:
+            own = self.parts.loaded.get().chain(models, now)[-1].head
+            deepest, last = [*blocks.items()][-1]
+            blocks[deepest] = replace(last, head={name: tensor.cpu() for name, tensor in own.items()})
+        return blocks
 
     def _form(self, blocks: Mapping[int, StageTensors]) -> _Form:
         """The chain by the names of the class that loads it."""
@@ -231,11 +255,11 @@ class _Exporter:
             files=sentence_files(linear, pooling, max_length=recipe.text.max_length),
         )
 
-    def _adapter(self, form: _Form) -> PeftAdapter:
+    def _adapter(self, form: _Form, members: int) -> PeftAdapter:
         recipe, engine = self.parts.recipe, self.asked.engine
         adapter = peft_adapter(
             form.bare,
-            recipe.adapter,
+            adapter_of_mean(recipe.adapter, members),
             form.blocks,
             auto_class=form.auto_class,
             base=self._base,
@@ -260,8 +284,8 @@ class _Exporter:
     def _write(
         self,
         part: Path,
-        stage: Stage,
-        now: Snapshot,
+        export: ExportRow,
+        models: Sequence[Stage],
         blocks: Mapping[int, StageTensors],
         form: _Form,
         adapter: PeftAdapter | None,
@@ -274,7 +298,15 @@ class _Exporter:
             with self.parts.loaded.get().alone() as (model, encoder):
                 bare = self._bare()
                 write_merged(
-                    model, blocks, part, base=self.folder, bare=bare, encoder=encoder, labels=labels, head=form.head
+                    model,
+                    blocks,
+                    part,
+                    base=self.folder,
+                    bare=bare,
+                    encoder=encoder,
+                    labels=labels,
+                    members=len(models),
+                    head=form.head,
                 )
         else:
             if form.files:
@@ -285,16 +317,17 @@ class _Exporter:
             if isinstance(encoder, LanguageEncoder) and encoder.date is not None:
                 template = encoder.tokenizer.get_chat_template()
                 (part / "chat_template.jinja").write_text(template, encoding="utf-8")
-        for name, content in self._description(stage, now, form).files().items():
+        for name, content in self._description(export, models, form).files().items():
             (part / name).write_bytes(content)
 
-    def _description(self, stage: Stage, now: Snapshot, form: _Form) -> ExportDescription:
-        recipe = self.parts.recipe
+    def _description(self, export: ExportRow, models: Sequence[Stage], form: _Form) -> ExportDescription:
+        recipe, (stage, *others) = self.parts.recipe, models
         return ExportDescription(
             run=self.parts.description.run,
             shard=stage.shard,
             prefix=stage.prefix,
-            keys=tuple(now.stages[link] for link in stage.chain),
+            merged_with=tuple((other.shard, other.prefix) for other in others),
+            keys=export.keys,
             merged=self.asked.merge,
             task=recipe.task.name,
             auto_class=form.auto_class,
@@ -321,7 +354,8 @@ class _Exporter:
 
     def notices(self, made: Sequence[Exported]) -> list[str]:
         recipe, found = self.parts.recipe, []
-        dead = sorted({*range(recipe.partition.shards)} - {export.stage.shard for export in made})
+        models = [model for export in made for model in (export.stage, *export.merged_with)]
+        dead = sorted({*range(recipe.partition.shards)} - {model.shard for model in models})
         if dead and self.asked.shard is None:
             found.append(f"without a live chain, and not exported: shards {', '.join(map(str, dead))}")
         if recipe.method.of_slices:

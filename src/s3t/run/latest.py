@@ -77,7 +77,7 @@ class Latest:
             self._growth_of(described),
             of_slices=self.recipe.method.of_slices,
             alone=self.recipe.answers_alone,
-            readouts=self.recipe.head == "ridge",
+            readouts=self.recipe.readouts,
         )
         if self.only_serves:  # a lost stage cannot be trained again; a backup may bring it back
             lost = lost_stages(self.store, inventory.alive)

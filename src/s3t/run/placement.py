@@ -51,7 +51,7 @@ def trainable_at_once(missing: Collection[Stage]) -> int:
     >>> trainable_at_once([Stage(0, (0,)), Stage(0, (0, 1)), Stage(0, (0, 2)), Stage(1, (2, 1))])
     3
     """
-    return len(set(missing).difference(stage.parent for stage in missing))
+    return len(set(missing).difference(parent for stage in missing for parent in stage.parents))
 
 
 def _cuda_devices(training: TrainingSettings) -> list[str]:

@@ -11,7 +11,7 @@ import logging
 import math
 import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -24,7 +24,7 @@ import torch
 from s3t.core import KeyInputs, Place, Stage, by_kind, model_stages, stage_key, stage_seed
 from s3t.events import Progress, WorkStep, silent
 from s3t.ledger import Snapshot
-from s3t.models.adapters import Link, StageTensors, deserialize, serialize
+from s3t.models.adapters import Link, StageTensors, deserialize, mean_of, serialize
 from s3t.models.assembly import assemble
 from s3t.models.base import Pooling
 from s3t.models.blocks import BlockTensors, Model
@@ -47,7 +47,7 @@ from s3t.prediction.ridge import PARTS, LinearHead, Part, Projection, part_of, p
 from s3t.recipe import Recipe
 from s3t.records.public import Public
 from s3t.run.material import Material
-from s3t.store.artifacts import Artifact, Artifacts, Manifest, Parent, read_chain
+from s3t.store.artifacts import Artifact, Artifacts, Manifest, parent_of, read_chain
 from s3t.store.slices import Slices
 from s3t.tasks.aggregate import Scores
 from s3t.training.features import FeatureMap, HeadInputs, slice_features
@@ -143,16 +143,14 @@ class Workshop:
         `progress` hears of every step, and of the losses; no loss goes into what is returned.
         """
         digests = snapshot.digests(stage)
-        parents = self._parents(stage, snapshot)
-        above = parents[-1].manifest if parents else None
-        key = stage_key(self._inputs, stage, slice_digests=digests, parent=None if above is None else above.key)
-        models = {
-            self._recipe.trained_block(len(artifact.manifest.prefix)): deserialize(artifact.content)
-            for artifact in (self._of_model(stage.parent, parents) if stage.parent else ())
-        }
+        chains = [self._artifacts(parent, snapshot) for parent in stage.parents]
+        above = [chain[-1].manifest for chain in chains]
+        key = stage_key(self._inputs, stage, slice_digests=digests, parents=[manifest.key for manifest in above])
+        blocks = [self._blocks(parent, chain) for parent, chain in zip(stage.parents, chains, strict=True)]
         if stage.kind != "model":
-            left = self._of_slice(stage, digests[-1], models, progress)
+            left = self._of_slice(stage, digests[0], blocks, progress)
             return self._stored(stage, key, digests, left, steps=0, above=above)
+        models = {**blocks[0]} if blocks else {}
         block = self._recipe.trained_block(stage.depth)
         start = models.pop(block, None)
         with self._turn:  # one stage's states at a time
@@ -184,11 +182,11 @@ class Workshop:
         """Number of answers to each input; None: one each."""
         return self._windows.counts(rows)
 
-    def _of_slice(self, stage: Stage, digest: str, blocks: BlockTensors, progress: Progress) -> StageTensors:
-        """Class means, statistics or a readout of one slice; a readout's model has the given blocks."""
+    def _of_slice(self, stage: Stage, digest: str, models: Sequence[BlockTensors], progress: Progress) -> StageTensors:
+        """Class means, statistics or a readout of one slice; a readout's models have the given blocks."""
         training, features_of = self._recipe.training, HeadInputs() if stage.kind == "readout" else self._features
-        with self._turn, exact_numerics(self.device, training), self.model.mounted(blocks):
-            contents = self.material.slice(stage.places[-1], digest)
+        with self._turn, exact_numerics(self.device, training), self._mounted(models):
+            contents = self.material.slice(stage.places[0], digest)
             features, targets = slice_features(
                 self.model, contents, self.encoder, features_of, batch_size=training.batch_size, progress=progress
             )
@@ -199,6 +197,13 @@ class Workshop:
             projection = Projection(None) if stage.kind == "readout" else self._projection
             return statistics(features, targets, outputs=self.model.base.answers, projection=projection)
 
+    def _mounted(self, models: Sequence[BlockTensors]) -> AbstractContextManager[Model]:
+        """The base with the blocks of one model, or with the mean of several."""
+        return self.model.mounted(self._mean(models) if models else {}, members=max(1, len(models)))
+
+    def _mean(self, models: Sequence[BlockTensors]) -> BlockTensors:
+        return models[0] if len(models) == 1 else mean_of(models, self.model.adapter)
+
     def _stored(
         self,
         stage: Stage,
@@ -207,7 +212,7 @@ class Workshop:
         tensors: StageTensors,
         *,
         steps: int,
-        above: Manifest | None,
+        above: Sequence[Manifest],
         validation: float | None = None,
     ) -> tuple[str, bytes, Manifest]:
         content = serialize(tensors)
@@ -223,13 +228,28 @@ class Workshop:
             steps=steps,
             environment=self.environment(),
             sha256=hashlib.sha256(content).hexdigest(),
-            parent=None if above is None else Parent(key=above.key, sha256=above.sha256),
+            parents=tuple(map(parent_of, above)),
             validation=validation,
         )
         return key, content, manifest
 
-    def chain(self, stage: Stage, snapshot: Snapshot, progress: Progress = silent) -> list[Any]:
-        """The links of a live prefix, ready to answer; each artifact was checked against its manifest and parent."""
+    def chain(self, models: Sequence[Stage], snapshot: Snapshot, progress: Progress = silent) -> list[Any]:
+        """The links of a live prefix, ready to answer, or of the mean of several, which has no head but that of its
+        readouts; each artifact was checked against its manifest and parent."""
+        if len(models) == 1:
+            return self._chain(models[0], snapshot, progress)
+
+        def solve() -> list[Link]:
+            blocks = self._mean([self._blocks(stage, self._artifacts(stage, snapshot)) for stage in models])
+            with exact_numerics(self.device, self._recipe.training):
+                own = {"members": len(models)}
+                return [self.ensemble.prepared(block, tensors, **own) for block, tensors in blocks.items()]
+
+        keys = tuple(snapshot.stages[link] for stage in models for link in stage.chain)
+        *above, last = self._heads.of(keys, solve)
+        return [*above, self._read_out(models, last, snapshot, progress)]
+
+    def _chain(self, stage: Stage, snapshot: Snapshot, progress: Progress) -> list[Any]:
 
         def prepared(artifact: Artifact) -> Link:
             block = self._recipe.trained_block(len(artifact.manifest.prefix))
@@ -241,7 +261,7 @@ class Workshop:
             read=lambda: self._of_model(stage, self._artifacts(stage, snapshot)),
             prepare=prepared,
         )
-        chain[-1] = self._read_out(stage, chain[-1], snapshot, progress)
+        chain[-1] = self._read_out((stage,), chain[-1], snapshot, progress)
         return chain
 
     def logits(
@@ -251,12 +271,15 @@ class Workshop:
         inputs: pa.Table,
         progress: Progress = silent,
     ) -> Scores:
-        """The logits of live prefixes, M x N x C."""
+        """The logits of live prefixes, M x N x C; those of a mean for each of its models."""
         models, heads = by_kind(stages)
         scores: dict[Stage, Scores] = {}
         if models:
-            chains = [self.chain(stage, snapshot, progress) for stage in models]
-            scores |= zip(models, self.ensemble.logits(chains, inputs, progress=progress), strict=True)
+            readers = snapshot.readers(models)
+            passes = list(dict.fromkeys(readers[stage] for stage in models))
+            chains = [self.chain(each, snapshot, progress) for each in passes]
+            found = dict(zip(passes, self.ensemble.logits(chains, inputs, progress=progress), strict=True))
+            scores |= {stage: found[readers[stage]] for stage in models}
         if heads:
             scores |= zip(heads, self._answers_of_heads(heads, snapshot, inputs, progress), strict=True)
         return np.stack([scores[stage] for stage in stages])
@@ -286,9 +309,9 @@ class Workshop:
         head: Nearest | LinearHead = self._heads.of(tuple(snapshot.stages[link] for link in stage.chain), solve)
         return head
 
-    def _read_out(self, stage: Stage, last: Link, snapshot: Snapshot, progress: Progress) -> Link:
+    def _read_out(self, models: Sequence[Stage], last: Link, snapshot: Snapshot, progress: Progress) -> Link:
         """The last link of a model, with the head that is solved from its readouts, if there are any."""
-        readouts = snapshot.readouts.get(stage)
+        readouts = snapshot.readouts.get(tuple(models))
         if not readouts:
             return last
         name, _ = self.model.base.last_linear
@@ -299,7 +322,8 @@ class Workshop:
             own = {f"{name}.{part}": tensor.to(self.device) for part, tensor in linear.items()}
             return replace(last, head={**last.head, **own})
 
-        link: Link = self._heads.of(tuple(snapshot.stages[link] for link in (*stage.chain, *readouts)), solve)
+        chain = (link for stage in models for link in stage.chain)
+        link: Link = self._heads.of(tuple(snapshot.stages[link] for link in (*chain, *readouts)), solve)
         return link
 
     def _solved(
@@ -307,7 +331,7 @@ class Workshop:
     ) -> LinearHead:
         target, outputs = self._recipe.task.target, self.model.base.answers
         parts = []
-        for places in parted([stage.places[-1].slice for stage in stages]):
+        for places in parted([stage.places[0].slice for stage in stages]):
             links = [stages[place] for place in places]
             part = partial(
                 part_of, self._left(links, snapshot), outputs=outputs, projection=projection, progress=progress
@@ -340,7 +364,7 @@ class Workshop:
         return likelihoods_of(
             continuations,
             self.ensemble,
-            [self.chain(stage, snapshot) for stage in stages],
+            [self.chain([stage], snapshot) for stage in stages],
             shards=[stage.shard for stage in stages],
             passes=self.model.passes,
             pad=self.language.pad_token_id,
@@ -352,7 +376,7 @@ class Workshop:
         self, stages: Sequence[Stage], snapshot: Snapshot, prompts: Sequence[Sequence[int]], sampling: Sampling
     ) -> WritingSteps:
         """Yields what each step adds to texts after prompts. Members of a shard share its weight."""
-        chains = [self.chain(stage, snapshot) for stage in stages]
+        chains = [self.chain([stage], snapshot) for stage in stages]
         return write_after(
             prompts,
             self.ensemble,
@@ -370,8 +394,12 @@ class Workshop:
         links = model_stages(self._recipe.method, stage)
         return [artifact for link, artifact in zip(stage.chain, chain, strict=True) if link in links]
 
-    def _parents(self, stage: Stage, snapshot: Snapshot) -> list[Artifact]:
-        return [] if stage.parent is None else self._artifacts(stage.parent, snapshot)
+    def _blocks(self, stage: Stage, chain: list[Artifact]) -> BlockTensors:
+        """A model's blocks, of the artifacts of its chain."""
+        return {
+            self._recipe.trained_block(len(artifact.manifest.prefix)): deserialize(artifact.content)
+            for artifact in self._of_model(stage, chain)
+        }
 
     def _artifacts(self, stage: Stage, snapshot: Snapshot) -> list[Artifact]:
         return read_chain(self._store, stage, keys=snapshot.stages, slice_digests=snapshot.digests(stage))

@@ -17,7 +17,7 @@ from s3t.prediction.answers import Prefixes
 from s3t.records.ingest import IngestedInputs, Inputs, ingest_labelled, ingest_prompts
 from s3t.records.reading import Data
 from s3t.results.answers import Texts
-from s3t.run.answerer import Answerer, State, member_of, uses_of, watched
+from s3t.run.answerer import Answerer, State, members_of, uses_of, watched
 from s3t.run.pending import PendingTexts
 from s3t.tasks.targets import rouge_scorer, text_metrics
 from s3t.wording import counted
@@ -45,7 +45,7 @@ class Writer:
         collected = written[sampling]
         return Texts(
             generation=now.generation,
-            members=tuple(member_of(stage, now) for stage in members),
+            members=members_of(members, now),
             texts=tuple(map("".join, collected.texts)),
             finish=tuple(collected.finish),
             tokens=tuple(collected.tokens),

@@ -25,7 +25,7 @@ _NAME = re.compile(rf"shard-(\d+)/([^/]+)({_TENSORS}|{_MANIFEST})")
 
 
 class Parent(BaseModel, frozen=True, extra="forbid"):
-    """The stage one slice shorter."""
+    """The stage one slice shorter; or a readout's model."""
 
     key: str
     sha256: str
@@ -51,8 +51,8 @@ class Manifest(BaseModel, frozen=True, extra="forbid"):
     """Inputs outside of the run that decide bits: library versions, processor, device."""
     sha256: str
     """SHA-256 of the tensor file beside."""
-    parent: Parent | None
-    """None for a first stage."""
+    parents: tuple[Parent, ...]
+    """Of a first stage, and of what is made of one slice alone, none."""
     validation: float | None = None
     """Score of the prefix on the run's public records (accuracy; a regression's error, negative); None where depth
     alone chooses."""
@@ -148,24 +148,27 @@ def blobs_of(shard: int, key: str) -> tuple[str, str]:
 def read_chain(
     store: Artifacts, stage: Stage, *, keys: Mapping[Stage, str], slice_digests: Sequence[str]
 ) -> list[Artifact]:
-    """The artifacts of a stage's chain, from the top block down. `slice_digests` are those of its slices today.
+    """The artifacts of a stage's chain, in its order. `slice_digests` are those of its slices today.
 
-    The right key with other bytes is found here: a manifest holds the SHA-256 of its own tensors and of its parent's.
+    The right key with other bytes is found here: a manifest holds the SHA-256 of its own tensors and of its parents'.
     """
-    chain: list[Artifact] = []
+    today, chain = dict(zip(stage.places, slice_digests, strict=True)), dict[Stage, Artifact]()
     for link in stage.chain:
         artifact = store.get(link.shard, keys[link])
         manifest = artifact.manifest
         if manifest.prefix != link.prefix:
             raise IntegrityError(f"{link}: its manifest names the prefix {manifest.prefix}; {_REMEDY}")
-        if manifest.slice_digests != tuple(slice_digests[: len(link.places)]):
+        if manifest.slice_digests != tuple(today[place] for place in link.places):
             raise IntegrityError(f"{link}: it was trained on slices that have changed since; {_REMEDY}")
-        parent = None if manifest.parent is None else (manifest.parent.key, manifest.parent.sha256)
-        above = (chain[-1].manifest.key, chain[-1].manifest.sha256) if chain else None
-        if parent != above:
+        if manifest.parents != tuple(parent_of(chain[parent].manifest) for parent in link.parents):
             raise IntegrityError(f"{link}: it was trained on another parent than the one stored; {_REMEDY}")
-        chain.append(artifact)
-    return chain
+        chain[link] = artifact
+    return list(chain.values())
+
+
+def parent_of(manifest: Manifest) -> Parent:
+    """A stage as the manifests of its children name it."""
+    return Parent(key=manifest.key, sha256=manifest.sha256)
 
 
 def lost_stages(store: Artifacts, keys: Mapping[Stage, str]) -> dict[Stage, str]:
