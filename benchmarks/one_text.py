@@ -124,7 +124,7 @@ def differences(run: s3t.Run, inputs: pd.DataFrame) -> dict[str, Any]:
     stages = [Stage(shard, serving.prefix) for shard, serving in run.inventory().members().items()]
     names = ("text", "text_pair")[: inputs.shape[1]]
     table = pa.table(dict(zip(names, inputs.to_dict("list").values(), strict=True)))
-    chains = [workshop.chain(stage, snapshot) for stage in stages]
+    chains = [workshop.chain([stage], snapshot) for stage in stages]
     unmerged = [[without_merged(link) for link in chain] for chain in chains]
     merged, beside = (
         Compared(run, stages, ensemble.logits(members, table))

@@ -105,7 +105,7 @@ def _train(_self: LazyWorkshop, stage: Stage, snapshot: Snapshot, _progress: Pro
             steps=0,
             environment={},
             sha256=hashlib.sha256(content).hexdigest(),
-            parent=None,
+            parents=(),
         ),
     )
 

@@ -1,21 +1,27 @@
-"""What else the stages of a run can answer with: trained heads, and heads at a depth."""
+"""What else the stages of a run can answer with: trained heads, heads at a depth, and one model merged of all."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from safetensors.torch import load_file, save_file
 
 import s3t
-from s3t.core import Stage
+from s3t.core import Stage, by_kind, model_stages
 from s3t.core.stages import readout
+from s3t.export.merged import write_merged
+from s3t.export.peft import bare_model
 from s3t.ledger import Snapshot
 from s3t.models.adapters import deserialize
+from s3t.models.source import model_folder
 from s3t.prediction.answers import Answers
 from s3t.prediction.ridge import Projection, part_of, parted, solved
 from s3t.run.answerer import evaluate
+from s3t.store.artifacts import read_chain
 from s3t.tasks.aggregate import Scores
 
 Logits = Callable[[Snapshot, Sequence[Stage], pa.Table], Scores]
@@ -65,3 +71,30 @@ def ridge_heads(run: s3t.Run) -> Logits:
         return workshop.ensemble.logits([chain(now, member) for member in members], rows)
 
     return logits
+
+
+def merge(run: s3t.Run, to: Path) -> Path:
+    """Write the base model with the mean of what the serving stages add to its weights, as transformers loads it."""
+    parts, recipe = run.parts, run.parts.recipe
+    now, serving = parts.answerer.choose(None)
+    members, _ = by_kind(serving)
+    base = model_folder(recipe.base_model, revision=recipe.revision)
+    labels = parts.description.labels
+    folders = [to.with_name(f"{to.name}-{member.shard}") for member in members]
+    for member, folder in zip(members, folders, strict=True):
+        artifacts = read_chain(parts.store, member, keys=now.stages, slice_digests=now.digests(member))
+        links = model_stages(recipe.method, member)
+        blocks = {
+            recipe.trained_block(link.depth): deserialize(artifact.content)
+            for link, artifact in zip(member.chain, artifacts, strict=True)
+            if link in links
+        }
+        with parts.loaded.get().alone() as (model, encoder):
+            bare = bare_model(base, recipe.task.model, labels=recipe.task.target.outputs(labels))
+            write_merged(model, blocks, folder, base=base, bare=bare, encoder=encoder, labels=labels)
+    folders[0].rename(to)
+    for path in to.glob("*.safetensors"):
+        others = [load_file(folder / path.name) for folder in folders[1:]]
+        mean = {name: sum((other[name] for other in others), own) for name, own in load_file(path).items()}
+        save_file({name: tensor / len(folders) for name, tensor in mean.items()}, path, metadata={"format": "pt"})
+    return to

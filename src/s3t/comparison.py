@@ -57,6 +57,7 @@ _OF_ITS_OWN: Any = {
     **dict.fromkeys(("method", "head", "partition", "sequences", "ledger"), True),
     "prediction": {"ensemble", "select", "validation", "sisa_weight", "prototypes_alone"},
     "deletion": {"repair"},
+    "ridge": True,
 }
 """Fields of a recipe that no other system takes over."""
 

@@ -421,7 +421,7 @@ def test_an_artifact_is_on_the_disk_when_it_is_stored(tmp_path):
     from s3t.store.artifacts import Manifest
 
     fields = {"key": KEY, "shard": 0, "prefix": (0,), "slice_digests": ("d",), "base_digest": "b", "seed": 0}
-    manifest = Manifest(**fields, precision="float32", threads=1, steps=1, environment={}, sha256="0" * 64, parent=None)
+    manifest = Manifest(**fields, precision="float32", threads=1, steps=1, environment={}, sha256="0" * 64, parents=())
     with disk_calls() as calls:
         Artifacts(LocalBlobs(tmp_path / "artifacts", tmp=tmp_path / "tmp")).put(0, KEY, b"trained", manifest)
     assert [call.path.suffix for call in calls if call.what == "rename"] == [".safetensors", ".json"]

@@ -117,11 +117,13 @@ def test_methods(method, text_model, tmp_path):
         assert any("prototypes" in notice for notice in report.notices) == (method == "protosisa")
 
 
+LINEAR = {"head": "ridge", "ridge": {"layers": 0}}
+MEAN = {**LINEAR, "prediction": {"ensemble": "merged"}}
 SOLVED = {
-    "each": {"head": "ridge"},
-    "merged": {"head": "ridge", "prediction": {"ensemble": "merged"}},
-    "merged, rslora": {"head": "ridge", "prediction": {"ensemble": "merged"}, "adapter": {"use_rslora": True}},
-    "merged, ia3": {"head": "ridge", "prediction": {"ensemble": "merged"}, "adapter": {"kind": "ia3"}},
+    "each": LINEAR,
+    "merged": MEAN,
+    "merged, rslora": {**MEAN, "adapter": {"use_rslora": True}},
+    "merged, ia3": {**MEAN, "adapter": {"kind": "ia3"}},
 }
 
 

@@ -507,8 +507,8 @@ def test_nothing_of_a_record_is_beside_the_tensors(trained, out):
     (export,) = exported(trained, out, shard=0)
     said = json.loads((export.path / "s3t.json").read_text())
     assert set(said) == {
-        "format", "run", "shard", "prefix", "keys", "merged", "task", "base_model", "base_digest", "revision",
-        "labels", "outputs", "pad_token_id", "quantization", "auto_class",
+        "format", "run", "shard", "prefix", "merged_with", "keys", "merged", "task", "base_model", "base_digest",
+        "revision", "labels", "outputs", "pad_token_id", "quantization", "auto_class",
     }  # fmt: skip
     assert all(len(key) == 64 for key in said["keys"])
     text = "".join(path.read_text() for path in export.path.iterdir() if path.suffix != ".safetensors")

@@ -101,7 +101,7 @@ class _UndoneError(Exception):
 
 def another(column, value):
     """Another value of a column."""
-    if value is None:
+    if value is None or value == "":
         return b"x" if isinstance(column.type, LargeBinary) else "x" if isinstance(column.type, String) else 1
     if isinstance(value, bytes):
         return value[:-1] + bytes([value[-1] ^ 1])

@@ -160,7 +160,7 @@ def test_scores_in_manifests_do_not_hang_on_merged_weights(trained, monkeypatch)
     """A manifest is a function of what trained its stage; how members answer is a setting of prediction."""
     workshop, snapshot = roles(trained).loaded.get(), roles(trained).ledger.snapshot()
     stage = min(snapshot.stages)
-    links = workshop.chain(stage, snapshot)
+    links = workshop.chain([stage], snapshot)
     assert all(link.merged is not None for link in links)
     scored = []
     monkeypatch.setattr(Ensemble, "logits", lambda _self, members, rows: scored.extend(members) or np.zeros((1, 1, 3)))

@@ -48,7 +48,7 @@ def test_without_a_leak_the_oracle_passes(text_model, tmp_path):
 def test_a_head_that_has_seen_deeper_slices_is_caught(text_model, tmp_path, monkeypatch):
     """Switching blocks off leaves the head of the deepest stage, which has seen the deleted slice."""
     run = trained_run(tmp_path / "spy", tiny.recipe(text_model, **SMALL), tiny.text_table())
-    last_head = roles(run).loaded.get().chain(Stage(0, (0, 1, 2)), roles(run).ledger.snapshot())[-1].head
+    last_head = roles(run).loaded.get().chain([Stage(0, (0, 1, 2))], roles(run).ledger.snapshot())[-1].head
     chain = Workshop.chain
 
     def with_the_last_head(self, stage, *given):

@@ -337,7 +337,7 @@ def export(
     def render() -> None:
         for one in report.exports:
             known = "" if one.new else " (it was there already)"
-            models = (f"shard {model.shard}, slices {numbers(model.prefix)}" for model in (one, *one.merged_with))
+            models = (f"shard {each.shard}, slices {numbers(each.prefix)}" for each in (one.stage, *one.merged_with))
             typer.echo(f"{' and '.join(models)}: {one.path}{known}")
         for notice in report.notices:
             typer.echo(f"note: {notice}")

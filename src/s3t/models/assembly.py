@@ -127,8 +127,10 @@ def _try_out(folder: Path, recipe: Recipe) -> Abilities:
                     f"prediction.writing: {wanted}: this model then writes otherwise than in passes of a whole text; "
                     + ("name another model" if wanted == "auto" else "set it to auto")
                 )
-    if recipe.head == "ridge" and trial.model.base.last_linear[1].bias is None:
-        problems.append("head: the last module of this model's head has no bias, which ridge needs; set it to trained")
+    if recipe.head == "ridge" and not recipe.ridge.layers and trial.model.base.last_linear[1].bias is None:
+        problems.append(
+            "head: the last module of this model's head has no bias, which ridge.layers: 0 needs; leave that out"
+        )
     if asked.trunk_cache is True and not trunk:
         what = "this model gives something else when a pass starts at a block's border"
         problems.append(f"training.trunk_cache: {what}; set it to auto")

@@ -377,12 +377,14 @@ class Image(Part):
 
 
 class Ridge(Part):
-    """Features of the frozen base model for which method ridge solves a head."""
+    """Features for which method ridge, and head: ridge, solve a head."""
 
-    layers: Int = Field(default=3, ge=1, le=1_000)
-    """Layers whose states are joined: the last one, and others at equal distances below it."""
+    layers: Int = Field(default=3, ge=0, le=1_000)
+    """Layers whose states are joined: the last one, and others at equal distances below it. 0, of head: ridge: what
+    the last module of the model's own head reads, whose place the solved head then takes, also in exports."""
     projection: Int = Field(default=1024, ge=0, le=20_000)
-    """More features, by a drawn projection of the last layer's and a ReLU (RanPAC, arXiv 2307.02251); 0: none."""
+    """More features, by a drawn projection of the last layer's and a ReLU (RanPAC, arXiv 2307.02251); 0: none.
+    head: ridge has 0 where nothing is said."""
 
 
 Shortcut: TypeAlias = Literal["packing", "first-token"]
@@ -857,6 +859,8 @@ class Recipe(Part):
             usual["partition"] = {"shards": 1, "slices": 1 if known.one_slice else SLICES_OF_ONE_SHARD}
         if known is not None and not known.trains:
             usual["deletion"] = {"repair": "eager"}  # a pass over what is left of the slice
+        if content.get("head") == "ridge":
+            usual["ridge"] = {"projection": 0}  # a slice leaves features of every model
         given = {part: content.get(part, {}) for part in usual}
         return content | {part: usual[part] | own for part, own in given.items() if isinstance(own, dict)}
 
@@ -896,6 +900,8 @@ class Recipe(Part):
             yield f"head: {self.task} is answered by the base model's own output layer; set it to trained"
         if self.head == "ridge" and self.prediction.ensemble == "sequences":
             yield "head: it is solved for one live chain a shard; set prediction.ensemble to shards or merged"
+        if not self.ridge.layers and (not method.trains or self.ridge.projection):
+            yield "ridge.layers: 0 is for head: ridge, without a projection; give at least 1, or ridge.projection: 0"
         if self.prediction.ensemble == "merged":
             yield from self._merging_problems()
         if not method.trains and self.task.target.over_vocabulary:
@@ -1053,6 +1059,11 @@ class Recipe(Part):
         return "" if self.head == "trained" else "mean" if self.prediction.ensemble == "merged" else "each"
 
     @property
+    def solves_heads(self) -> bool:
+        """True if heads are solved from features of slices."""
+        return self.method.of_slices == "statistics" or self.head == "ridge"
+
+    @property
     def answers_alone(self) -> bool:
         """True if what is made of single slices answers where no model does."""
         return not self.method.trains or self.prediction.prototypes_alone
@@ -1161,7 +1172,7 @@ def training_part(recipe: Recipe, *, labels: Sequence[str], validation: str | No
         # The threshold decides how well public records are answered, which the manifest says.
         "validation": None if validation is None else [validation, recipe.prediction.threshold],
         **recipe.model_dump(mode="json", include={recipe.task.inputs.section}),
-        **({} if recipe.method.trains else recipe.model_dump(mode="json", include={"ridge"})),
+        **(recipe.model_dump(mode="json", include={"ridge"}) if recipe.solves_heads else {}),
     }
 
 

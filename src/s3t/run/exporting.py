@@ -104,6 +104,11 @@ def _checked(parts: Parts, asked: ExportArguments) -> Path:
             f"method {recipe.method} solves a head for the run's own features, which no other program computes; serve "
             "the run"
         )
+    if recipe.readouts and recipe.ridge.layers:
+        problems.append(
+            "head: ridge reads states of layers, which no other program hands to a head; make a run with ridge: "
+            "{layers: 0}, or serve this one"
+        )
     if recipe.readouts == "mean" and asked.shard is not None:
         problems.append("the shards answer as one model (prediction.ensemble: merged); leave the shard out")
     if not recipe.method.has_adapters and not asked.merge:

@@ -10,18 +10,18 @@ import itertools
 import logging
 import math
 import threading
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
 import torch
 
-from s3t.core import KeyInputs, Place, Stage, by_kind, model_stages, stage_key, stage_seed
+from s3t.core import KeyInputs, Kind, Place, Stage, by_kind, model_stages, stage_key, stage_seed
 from s3t.events import Progress, WorkStep, silent
 from s3t.ledger import Snapshot
 from s3t.models.adapters import Link, StageTensors, deserialize, mean_of, serialize
@@ -54,6 +54,8 @@ from s3t.training.features import FeatureMap, HeadInputs, slice_features
 from s3t.training.numerics import environment, exact_numerics, resolve_device, slow_precision
 from s3t.training.stage import train_stage
 from s3t.waiting import warn_if_threads_spin
+
+T = TypeVar("T")
 
 
 class Workshop:
@@ -101,7 +103,6 @@ class Workshop:
         )
         self.ensemble = ensemble_of(self.model, self._windows, recipe, merged=True)
         self._scoring = ensemble_of(self.model, self._windows, recipe, merged=False)
-        self._features = feature_map(self.model, recipe)
         self._heads = Kept[Any](most=2 * recipe.partition.shards)  # of a shard's model, and of its prototypes
         self._parts = Kept[Part](most=PARTS)
 
@@ -184,7 +185,7 @@ class Workshop:
 
     def _of_slice(self, stage: Stage, digest: str, models: Sequence[BlockTensors], progress: Progress) -> StageTensors:
         """Class means, statistics or a readout of one slice; a readout's models have the given blocks."""
-        training, features_of = self._recipe.training, HeadInputs() if stage.kind == "readout" else self._features
+        training, features_of = self._recipe.training, self._features_of(stage.kind)
         with self._turn, exact_numerics(self.device, training), self._mounted(models):
             contents = self.material.slice(stage.places[0], digest)
             features, targets = slice_features(
@@ -194,8 +195,7 @@ class Workshop:
                 self.material.forget([contents.place])  # no other stage reads it, and all slices may not fit in memory
             if stage.kind == "prototypes":
                 return prototypes(features, targets, labels=len(self._labels))
-            projection = Projection(None) if stage.kind == "readout" else self._projection
-            return statistics(features, targets, outputs=self.model.base.answers, projection=projection)
+            return statistics(features, targets, outputs=self.model.base.answers, projection=self._projection)
 
     def _mounted(self, models: Sequence[BlockTensors]) -> AbstractContextManager[Model]:
         """The base with the blocks of one model, or with the mean of several."""
@@ -234,8 +234,8 @@ class Workshop:
         return key, content, manifest
 
     def chain(self, models: Sequence[Stage], snapshot: Snapshot, progress: Progress = silent) -> list[Any]:
-        """The links of a live prefix, ready to answer, or of the mean of several, which has no head but that of its
-        readouts; each artifact was checked against its manifest and parent."""
+        """The links of a live prefix, ready to answer, or of the mean of several, which has no head but a solved one;
+        each artifact was checked against its manifest and parent."""
         if len(models) == 1:
             return self._chain(models[0], snapshot, progress)
 
@@ -277,8 +277,14 @@ class Workshop:
         if models:
             readers = snapshot.readers(models)
             passes = list(dict.fromkeys(readers[stage] for stage in models))
-            chains = [self.chain(each, snapshot, progress) for each in passes]
-            found = dict(zip(passes, self.ensemble.logits(chains, inputs, progress=progress), strict=True))
+            apart = [each for each in passes if self._recipe.ridge.layers and each in snapshot.readouts]
+            within = [each for each in passes if each not in apart]
+            chains = [self.chain(each, snapshot, progress) for each in within]
+            answered = (
+                zip(within, self.ensemble.logits(chains, inputs, progress=progress), strict=True) if within else ()
+            )
+            read = zip(apart, self._answers_of_solved(apart, snapshot, inputs, progress), strict=True) if apart else ()
+            found = dict([*answered, *read])
             scores |= {stage: found[readers[stage]] for stage in models}
         if heads:
             scores |= zip(heads, self._answers_of_heads(heads, snapshot, inputs, progress), strict=True)
@@ -287,15 +293,40 @@ class Workshop:
     def _answers_of_heads(
         self, stages: Sequence[Stage], snapshot: Snapshot, inputs: pa.Table, progress: Progress
     ) -> Scores:
-        logits: Scores = np.full((len(stages), self._windows.answers(inputs), self.model.base.answers), np.nan)
         # Not mounted: no other thread has blocks on the model meanwhile, and to leave costs a tenth of a single answer.
         with exact_numerics(self.device, self._recipe.training), torch.inference_mode():
             heads = [self._head(stage, snapshot, progress) for stage in stages]
-            for rows, batch in itertools.chain.from_iterable(self._windows.of(inputs, self.device)):
-                features = self._features.of(self.model.passes, batch).cpu()
-                for number, head in enumerate(heads):
-                    logits[number, rows] = head.logits(features).numpy()
-                progress(WorkStep(count=len(rows) * len(stages)))
+            return self._read(self._features_of(stages[0].kind), [(nullcontext, heads)], inputs, progress)
+
+    def _answers_of_solved(
+        self, groups: Sequence[tuple[Stage, ...]], snapshot: Snapshot, inputs: pa.Table, progress: Progress
+    ) -> Scores:
+        """Of the heads of some models, or means, which read more than a model's own head does."""
+        chains = [self.chain(models, snapshot, progress) for models in groups]
+        heads = [[self._of_readouts(models, snapshot, progress, lambda head: head)] for models in groups]
+        ons = [partial(self.ensemble.side_by_side, [chain]) for chain in chains]
+        return self._read(self._features_of("readout"), list(zip(ons, heads, strict=True)), inputs, progress)
+
+    def _read(
+        self,
+        features: FeatureMap | HeadInputs,
+        passes: Sequence[tuple[Callable[[], AbstractContextManager[Any]], Sequence[Nearest | LinearHead]]],
+        inputs: pa.Table,
+        progress: Progress,
+    ) -> Scores:
+        """Logits of heads: within each context a pass, whose features all of its heads read."""
+        count = sum(len(heads) for _, heads in passes)
+        logits: Scores = np.full((count, self._windows.answers(inputs), self.model.base.answers), np.nan)
+        for window in self._windows.of(inputs, self.device):
+            places = itertools.count()
+            for on, heads in passes:
+                numbered = [(next(places), head) for head in heads]
+                with on():
+                    for rows, batch in window:
+                        found = features.of(self.model.passes, batch).cpu()
+                        for number, head in numbered:
+                            logits[number, rows] = head.logits(found).numpy()
+                        progress(WorkStep(count=len(rows) * len(heads)))
         return logits
 
     def _head(self, stage: Stage, snapshot: Snapshot, progress: Progress) -> Nearest | LinearHead:
@@ -304,32 +335,39 @@ class Workshop:
         def solve() -> Nearest | LinearHead:
             if stage.kind == "prototypes":
                 return Nearest.of(list(self._left(stage.chain, snapshot)))
-            return self._solved(stage.chain, snapshot, self._projection, progress)
+            return self._solved(stage.chain, snapshot, progress)
 
         head: Nearest | LinearHead = self._heads.of(tuple(snapshot.stages[link] for link in stage.chain), solve)
         return head
 
     def _read_out(self, models: Sequence[Stage], last: Link, snapshot: Snapshot, progress: Progress) -> Link:
         """The last link of a model, with the head that is solved from its readouts, if there are any."""
-        readouts = snapshot.readouts.get(tuple(models))
-        if not readouts:
+        if self._recipe.ridge.layers or tuple(models) not in snapshot.readouts:
             return last
         name, _ = self.model.base.last_linear
 
-        def solve() -> Link:
-            with exact_numerics(self.device, self._recipe.training):
-                linear = self._solved(readouts, snapshot, Projection(None), progress).linear()
-            own = {f"{name}.{part}": tensor.to(self.device) for part, tensor in linear.items()}
+        def read_out(head: LinearHead) -> Link:
+            own = {f"{name}.{part}": tensor.to(self.device) for part, tensor in head.linear().items()}
             return replace(last, head={**last.head, **own})
 
-        chain = (link for stage in models for link in stage.chain)
-        link: Link = self._heads.of(tuple(snapshot.stages[link] for link in (*chain, *readouts)), solve)
-        return link
+        return self._of_readouts(models, snapshot, progress, read_out)
 
-    def _solved(
-        self, stages: Sequence[Stage], snapshot: Snapshot, projection: Projection, progress: Progress
-    ) -> LinearHead:
-        target, outputs = self._recipe.task.target, self.model.base.answers
+    def _of_readouts(
+        self, models: Sequence[Stage], snapshot: Snapshot, progress: Progress, made_of: Callable[[LinearHead], T]
+    ) -> T:
+        """Something made of the head that is solved from the readouts of a model, or of a mean; kept in memory."""
+        readouts = snapshot.readouts[tuple(models)]
+
+        def solve() -> T:
+            with exact_numerics(self.device, self._recipe.training):
+                return made_of(self._solved(readouts, snapshot, progress))
+
+        chain = (link for stage in models for link in stage.chain)
+        made: T = self._heads.of(tuple(snapshot.stages[link] for link in (*chain, *readouts)), solve)
+        return made
+
+    def _solved(self, stages: Sequence[Stage], snapshot: Snapshot, progress: Progress) -> LinearHead:
+        target, outputs, projection = self._recipe.task.target, self.model.base.answers, self._projection
         parts = []
         for places in parted([stage.places[0].slice for stage in stages]):
             links = [stages[place] for place in places]
@@ -343,9 +381,24 @@ class Workshop:
         """Stored tensors of slices, read one at a time."""
         return (deserialize(self._artifacts(stage, snapshot)[-1].content) for stage in stages)
 
+    def _features_of(self, kind: Kind) -> FeatureMap | HeadInputs:
+        """The features of what is made of single slices: token means, and of a solved head what the base model's own
+        head reads, too, where that is something else.
+        """
+        top, recipe = self.model.passes.top, self._recipe
+        if kind == "prototypes":
+            return FeatureMap((top,))
+        if not recipe.ridge.layers:
+            return HeadInputs()
+        layers, task = min(recipe.ridge.layers, top), recipe.task
+        own = "mean" if task.inputs.in_words else cast(Pooling, recipe.text.pooling) if task.pools else "first"
+        borders = tuple(round(top * number / layers) for number in range(layers, 0, -1))
+        return FeatureMap(borders, ("mean",) if own == "mean" else ("mean", own))
+
     @cached_property
     def _projection(self) -> Projection:
-        width, length = self.model.base.width, math.sqrt(self._features.parts)
+        kind: Kind = "readout" if self._recipe.readouts else "statistics"
+        width, length = self.model.base.width, math.sqrt(self._features_of(kind).parts)
         seed, size = self._recipe.training.seed, self._recipe.ridge.projection
         return Projection.draw(seed, width=width, size=size, length=length)
 
@@ -403,16 +456,3 @@ class Workshop:
 
     def _artifacts(self, stage: Stage, snapshot: Snapshot) -> list[Artifact]:
         return read_chain(self._store, stage, keys=snapshot.stages, slice_digests=snapshot.digests(stage))
-
-
-def feature_map(model: Model, recipe: Recipe) -> FeatureMap:
-    """The features of what the method makes of single slices: token means, and of a ridge head what the base model's
-    own head reads, too, where that is something else.
-    """
-    top, task = model.passes.top, recipe.task
-    if recipe.method.trains:
-        return FeatureMap((top,))
-    layers = min(recipe.ridge.layers, top)
-    own = "mean" if task.inputs.in_words else cast(Pooling, recipe.text.pooling) if task.pools else "first"
-    borders = tuple(round(top * number / layers) for number in range(layers, 0, -1))
-    return FeatureMap(borders, ("mean",) if own == "mean" else ("mean", own))

@@ -1,5 +1,4 @@
-"""Features of records under the bare base model, of which prototypes and ridge heads are made. No trained tensor is in
-them.
+"""Features of records, of which prototypes and ridge heads are made.
 
 Shapes: N inputs; T tokens; U answers, one an input or one a word; D features.
 """
@@ -55,6 +54,8 @@ class FeatureMap:
 
 class HeadInputs:
     """The inputs of the last linear module of a model's head, as features. A ridge head takes that module's place."""
+
+    parts = 1
 
     def width(self, model: Model) -> int:
         """D."""
