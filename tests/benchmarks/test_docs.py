@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.data_sets import COMPETENT, FIRST, FROZEN, HEADS, WHOLE
+from benchmarks.data_sets import COMPETENT, FIRST, FROZEN, WHOLE
 from benchmarks.ensemble import table_rows
 from benchmarks.together import MOST_COST
 from s3t.run.advice import STEPS_A_LABEL
@@ -61,8 +61,7 @@ def test_every_data_set_against_the_competent_loop_and_the_plain_procedure():
 def test_a_deep_model_against_the_competent_loop():
     found = json.loads((ROOT / "benchmarks" / "results" / "deep.json").read_text())
     assert len(found["runs"]) == 1
-    ours, theirs = (found["seconds"][name] for name in ("s3t", "competent"))
-    assert f"s3t takes {ours:.0f} s and the loop {theirs:.0f} s: {found['times_as_fast']:.2f} times as fast" in PAGE
+    assert f"{found['times_as_fast']:.2f} times as fast as the loop." in PAGE
 
 
 def test_the_cache_against_its_bound():
@@ -227,7 +226,6 @@ def test_serving():
     rates = {name: statistics.median(each) for name, each in found["texts_a_second"].items()}
     names = ("loop", "s3t", "s3t, 16 texts a request", "BentoML", "MLflow")
     assert row("texts a second", [f"{rates[name]:.0f}" for name in names]) in PAGE
-    assert f"takes {1000 / rates['s3t']:.1f} ms, in the loop {1000 / rates['loop']:.1f}" in PAGE
     assert f"`service`, AMD EPYC, load {found['load_before']:.1f}." in PAGE
 
 
@@ -287,15 +285,6 @@ def test_the_gpus():
         ways = [found[variant] for variant in ("competent", "s3t")]
         shown = [f"{way['records_a_second']:,.0f} ({100 * way['share_of_peak']:.1f} %)" for way in ways]
         assert row(found["device"].split()[1], [*shown, f"{found['times_as_fast']:.2f}"]) in PAGE
-
-
-def test_other_rates_of_the_head():
-    gains = []
-    for name in ("banking77", "sst2", "cola", "cifar10"):
-        above = stored("data_sets-head")["data_sets"][name]["points_above"]
-        shown = ", ".join(f"{above[each]['mean']:+.1f}" for each in HEADS if each.startswith("head"))
-        gains.append(f"{TITLES[name]} {shown}")
-    assert "; ".join(gains) in PAGE
 
 
 def test_the_accuracy_and_where_a_frozen_model_is_better():
