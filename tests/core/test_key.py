@@ -189,6 +189,12 @@ def test_every_option_of_a_method_and_its_name_are_in_the_key():
     assert len(keys - {key_of(recipe)}) == len(others) + 1
 
 
+def test_the_features_of_a_solved_head_are_in_its_key():
+    features = [{}, {"ridge": {"layers": 0}}, {"ridge": {"layers": 2}}, {"ridge": {"projection": 8}}]
+    assert len({key(head="ridge", **each) for each in features}) == len(features)
+    assert key(ridge={"layers": 2}) == key()
+
+
 def test_every_field_of_a_stage_is_in_its_key():
     stage, others = Stage(1, (2,)), {"shard": 0, "prefix": (0,), "kind": "prototypes", "reads": (Place(0, 0),)}
     assert others.keys() == {*Stage._fields}

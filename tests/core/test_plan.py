@@ -5,7 +5,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s3t.core import FixedOrders, Inventory, Place, after_deletion, plan_deletion, stages_of
+from s3t.core import FixedOrders, Inventory, Place, Stage, after_deletion, plan_deletion, stages_of
+from s3t.core.inventory import tainted_by
+from s3t.core.stages import readout
 from s3t.orders import Setting, cyclic
 
 SHARDS, SLICES = 3, 4
@@ -88,3 +90,16 @@ def test_two_deletions_leave_alive_what_one_of_both_leaves(first, second):
     at_once = after_deletion(state, both, plan_deletion(state, both))
     assert one_by_one.alive == at_once.alive
     assert one_by_one.records == at_once.records
+
+
+def test_a_deletion_takes_readouts_of_the_slice_and_of_every_model_that_has_seen_it():
+    models = Stage(0, (2, 1)), Stage(1, (0,))
+    readouts = {readout(Place(0, index), models) for index in range(3)} | {readout(Place(1, 2), models[1:])}
+    hit = {place: set(tainted_by({place}, readouts)) for place in (Place(0, 0), Place(0, 1), Place(1, 0), Place(1, 2))}
+    of_both = {stage for stage in readouts if stage.models == models}
+    assert hit == {
+        Place(0, 0): {readout(Place(0, 0), models)},
+        Place(0, 1): of_both,
+        Place(1, 0): readouts,
+        Place(1, 2): readouts - of_both,
+    }
