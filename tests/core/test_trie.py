@@ -89,4 +89,5 @@ def test_a_readout_is_made_of_one_slice_and_stands_on_all_of_its_models():
     assert made.places == (Place(1, 2), Place(0, 2), Place(0, 1), Place(1, 0))
     assert made.chain == (Stage(0, (2,)), *models, made)
     assert stage_at(made.shard, prefix_text(made)) == made
-    assert str(made) == "readout of slice 2 of shard 1 by stage (2, 1) of shard 0 and stage (0) of shard 1"
+    assert str(made) == "readout of slice 2 of shard 1 by the mean of 2 shards"
+    assert str(readout(Place(1, 2), models[:1])) == "readout of slice 2 of shard 1 by stage (2, 1) of shard 0"

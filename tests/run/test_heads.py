@@ -270,6 +270,11 @@ def test_of_less_than_half_of_the_slices_no_head_is_solved(system, text_model, t
         if system == "merged":
             assert np.array_equal(half.logits[0], half.logits[1])
             assert not np.array_equal(fewer.logits[0], fewer.logits[1])
+        told = []
+        run.repair(hours=0, progress=told.append)
+        begun = {event.stage: event.records for event in told if isinstance(event, s3t.StageStart)}
+        assert begun == {stage: run.inventory().records[stage.places[0]] for stage in begun}
+        assert len(begun) == 4
 
 
 def test_what_has_no_such_head_is_refused(text_model, tmp_path):

@@ -80,7 +80,9 @@ class Stage(NamedTuple):
 
     def __str__(self) -> str:
         if self.kind == "readout":
-            return f"readout of slice {self.prefix[0]} of shard {self.shard} by {' and '.join(map(str, self.models))}"
+            first, *more = self.models
+            by = f"the mean of {1 + len(more)} shards" if more else first
+            return f"readout of slice {self.prefix[0]} of shard {self.shard} by {by}"
         slices = ", ".join(map(str, self.prefix))
         of_slices = f"{self.kind} of {'slice' if self.depth == 1 else 'slices'} {slices}"
         what = f"stage ({slices})" if self.kind == "model" else of_slices

@@ -254,7 +254,7 @@ def evaluate(
     *,
     per_depth: bool,
 ) -> Evaluation:
-    """Metrics of the ensemble, of each member, and (`per_depth`) of the ensemble cut to each depth.
+    """Metrics of the ensemble, of each shard that answers alone, and (`per_depth`) of the ensemble cut to each depth.
 
     `logits` has those of the members, and with `per_depth` of all their links, each N x C. `counts` are the answers to
     each record; None: one each.
@@ -271,7 +271,8 @@ def evaluate(
         return answers.target.metrics(answered(stages), expected, answers.labels)
 
     shards: dict[int, list[Stage]] = {}
-    for stage in members:
+    alone = [stage for stage, models in snapshot.readers(members).items() if models == (stage,)]
+    for stage in alone:
         shards.setdefault(stage.shard, []).append(stage)
     depths = range(1, _depth(by_kind(members)[0]) + 1) if per_depth else ()
     cut = {depth: [stage.cut(depth) for stage in members] for depth in depths}
@@ -284,7 +285,7 @@ def evaluate(
         per_depth=tuple({"depth": depth, **measured(stages)} for depth, stages in cut.items()),
         notices=()
         if answers.target.over_vocabulary
-        else answers.doubts(members, {stage: answered([stage]) for stage in logits}, expected),
+        else answers.doubts(alone, {stage: answered([stage]) for stage in logits}, expected),
         classes=answers.labels,
         per_class=per_class,
         confusion=confusion,

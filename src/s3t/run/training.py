@@ -250,5 +250,5 @@ def training_steps(inventory: Inventory, stages: Sequence[Stage], recipe: Recipe
     models, of_slices = by_kind(stages)
     own = sum(inventory.records_in(stage.shard, stage.prefix[-1:]) for stage in models)
     before = sum(inventory.records_in(stage.shard, stage.prefix[:-1]) for stage in models)
-    once = sum(inventory.records[stage.places[-1]] for stage in of_slices)
+    once = sum(inventory.records[stage.places[0]] for stage in of_slices)
     return recipe.training.epochs * (own + recipe.method.replayed(before)) + once
