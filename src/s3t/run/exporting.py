@@ -21,7 +21,7 @@ from typing import Any
 from torch import Tensor
 
 from s3t.aftermath import NOTHING_CHANGED, after_refusal
-from s3t.core import Stage, model_stages
+from s3t.core import Stage
 from s3t.errors import InputError, NoLiveShardError, StorageError
 from s3t.events import Progress, WorkStep, telling
 from s3t.export.description import ExportDescription
@@ -40,7 +40,7 @@ from s3t.export.peft import PeftAdapter, bare_model, peft_adapter, with_plain_sc
 from s3t.export.pooled import head_for_transformers, sentence_files, split_head
 from s3t.ledger import ExportRow, Snapshot
 from s3t.ledger.presence import Overtaken, Work
-from s3t.models.adapters import StageTensors, adapter_of_mean, deserialize, mean_of
+from s3t.models.adapters import StageTensors, adapter_of_mean, mean_of
 from s3t.models.base import pooling_of
 from s3t.models.encoders import encoder_for
 from s3t.models.language import LanguageEncoder
@@ -48,6 +48,7 @@ from s3t.models.source import PACKAGE_PREFIX, check_unchanged, model_folder
 from s3t.results.changes import Exported, Exports
 from s3t.run.answerer import uses_of
 from s3t.run.parts import Parts
+from s3t.run.workshop import blocks_of
 from s3t.store.artifacts import read_chain
 from s3t.store.disk import make_folder, remove_folder_durably, storage_errors
 from s3t.wording import counted
@@ -206,21 +207,13 @@ class _Exporter:
 
     def _blocks(self, models: Sequence[Stage], now: Snapshot) -> dict[int, StageTensors]:
         """Blocks by number, in the order of training, with the head that answers; each artifact was checked."""
-        recipe = self.parts.recipe
-        chains = []
-        for stage in models:
-            links = model_stages(recipe.method, stage)
-            chain = read_chain(self.parts.store, stage, keys=now.stages, slice_digests=now.digests(stage))
-            chains.append(
-                {
-                    recipe.trained_block(link.depth): deserialize(artifact.content)
-                    for link, artifact in zip(stage.chain, chain, strict=True)
-                    if link in links
-                }
-            )
-        blocks = (
-            mean_of(chains, recipe.adapter if recipe.method.has_adapters else None) if len(chains) > 1 else chains[0]
-        )
+        recipe, store = self.parts.recipe, self.parts.store
+        chains = [
+            blocks_of(recipe, stage, read_chain(store, stage, keys=now.stages, slice_digests=now.digests(stage)))
+            for stage in models
+        ]
+        adapter = recipe.adapter if recipe.method.has_adapters else None
+        blocks = mean_of(chains, adapter) if len(chains) > 1 else chains[0]
         if recipe.readouts:
             own = self.parts.loaded.get().chain(models, now)[-1].head
             deepest, last = [*blocks.items()][-1]

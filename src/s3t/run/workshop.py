@@ -47,7 +47,7 @@ from s3t.prediction.ridge import PARTS, LinearHead, Part, Projection, part_of, p
 from s3t.recipe import Recipe
 from s3t.records.public import Public
 from s3t.run.material import Material
-from s3t.store.artifacts import Artifact, Artifacts, Manifest, parent_of, read_chain
+from s3t.store.artifacts import Artifact, Artifacts, Manifest, parent_of, read_chain, read_link
 from s3t.store.slices import Slices
 from s3t.tasks.aggregate import Scores
 from s3t.training.features import FeatureMap, HeadInputs, slice_features
@@ -147,7 +147,7 @@ class Workshop:
         chains = [self._artifacts(parent, snapshot) for parent in stage.parents]
         above = [chain[-1].manifest for chain in chains]
         key = stage_key(self._inputs, stage, slice_digests=digests, parents=[manifest.key for manifest in above])
-        blocks = [self._blocks(parent, chain) for parent, chain in zip(stage.parents, chains, strict=True)]
+        blocks = [blocks_of(self._recipe, parent, chain) for parent, chain in zip(stage.parents, chains, strict=True)]
         if stage.kind != "model":
             left = self._of_slice(stage, digests[0], blocks, progress)
             return self._stored(stage, key, digests, left, steps=0, above=above)
@@ -234,13 +234,14 @@ class Workshop:
         return key, content, manifest
 
     def chain(self, models: Sequence[Stage], snapshot: Snapshot, progress: Progress = silent) -> list[Any]:
-        """The links of a live prefix, ready to answer, or of the mean of several, which has no head but a solved one;
-        each artifact was checked against its manifest and parent."""
+        """The links of a live prefix, ready to answer, or of the mean of several, which has no head but a solved one.
+        Each artifact was checked against its manifest and parent.
+        """
         if len(models) == 1:
             return self._chain(models[0], snapshot, progress)
 
         def solve() -> list[Link]:
-            blocks = self._mean([self._blocks(stage, self._artifacts(stage, snapshot)) for stage in models])
+            blocks = self._mean([blocks_of(self._recipe, stage, self._artifacts(stage, snapshot)) for stage in models])
             with exact_numerics(self.device, self._recipe.training):
                 own = {"members": len(models)}
                 return [self.ensemble.prepared(block, tensors, **own) for block, tensors in blocks.items()]
@@ -250,7 +251,6 @@ class Workshop:
         return [*above, self._read_out(models, last, snapshot, progress)]
 
     def _chain(self, stage: Stage, snapshot: Snapshot, progress: Progress) -> list[Any]:
-
         def prepared(artifact: Artifact) -> Link:
             block = self._recipe.trained_block(len(artifact.manifest.prefix))
             with exact_numerics(self.device, self._recipe.training):  # and no thread has blocks on the model meanwhile
@@ -258,7 +258,7 @@ class Workshop:
 
         chain = self.resident.chain(
             [snapshot.stages[link] for link in model_stages(self._recipe.method, stage)],
-            read=lambda: self._of_model(stage, self._artifacts(stage, snapshot)),
+            read=lambda: artifacts_of(self._recipe, stage, self._artifacts(stage, snapshot)),
             prepare=prepared,
         )
         chain[-1] = self._read_out((stage,), chain[-1], snapshot, progress)
@@ -378,8 +378,15 @@ class Workshop:
         return solved(parts, target=target, projection=projection, progress=progress)
 
     def _left(self, stages: Iterable[Stage], snapshot: Snapshot) -> Iterator[StageTensors]:
-        """Stored tensors of slices, read one at a time."""
-        return (deserialize(self._artifacts(stage, snapshot)[-1].content) for stage in stages)
+        """Stored tensors of slices, read one at a time; their models' manifests once."""
+        manifests: dict[Stage, Manifest] = {}
+        for stage in stages:
+            for parent in stage.parents:
+                if parent not in manifests:
+                    manifests[parent] = self._artifacts(parent, snapshot)[-1].manifest
+            above, key = [manifests[parent] for parent in stage.parents], snapshot.stages[stage]
+            own = read_link(self._store, stage, key=key, slice_digests=snapshot.digests(stage), parents=above)
+            yield deserialize(own.content)
 
     def _features_of(self, kind: Kind) -> FeatureMap | HeadInputs:
         """The features of what is made of single slices: token means, and of a solved head what the base model's own
@@ -442,17 +449,19 @@ class Workshop:
             way="batched" if (way := self._recipe.prediction.writing) == "auto" else way,  # of a run made before
         )
 
-    def _of_model(self, stage: Stage, chain: list[Artifact]) -> list[Artifact]:
-        """The artifacts of a chain that make up the model of a stage."""
-        links = model_stages(self._recipe.method, stage)
-        return [artifact for link, artifact in zip(stage.chain, chain, strict=True) if link in links]
-
-    def _blocks(self, stage: Stage, chain: list[Artifact]) -> BlockTensors:
-        """A model's blocks, of the artifacts of its chain."""
-        return {
-            self._recipe.trained_block(len(artifact.manifest.prefix)): deserialize(artifact.content)
-            for artifact in self._of_model(stage, chain)
-        }
-
     def _artifacts(self, stage: Stage, snapshot: Snapshot) -> list[Artifact]:
         return read_chain(self._store, stage, keys=snapshot.stages, slice_digests=snapshot.digests(stage))
+
+
+def artifacts_of(recipe: Recipe, stage: Stage, chain: Sequence[Artifact]) -> list[Artifact]:
+    """The artifacts of a stage's chain that make up its model."""
+    links = model_stages(recipe.method, stage)
+    return [artifact for link, artifact in zip(stage.chain, chain, strict=True) if link in links]
+
+
+def blocks_of(recipe: Recipe, stage: Stage, chain: Sequence[Artifact]) -> dict[int, StageTensors]:
+    """A model's blocks by number, in the order of training, of the artifacts of its chain."""
+    return {
+        recipe.trained_block(len(artifact.manifest.prefix)): deserialize(artifact.content)
+        for artifact in artifacts_of(recipe, stage, chain)
+    }

@@ -148,22 +148,31 @@ def blobs_of(shard: int, key: str) -> tuple[str, str]:
 def read_chain(
     store: Artifacts, stage: Stage, *, keys: Mapping[Stage, str], slice_digests: Sequence[str]
 ) -> list[Artifact]:
-    """The artifacts of a stage's chain, in its order. `slice_digests` are those of its slices today.
+    """The artifacts of a stage's chain, in its order. `slice_digests` are those of its slices today."""
+    today, chain = dict(zip(stage.places, slice_digests, strict=True)), dict[Stage, Artifact]()
+    for link in stage.chain:
+        above = [chain[parent].manifest for parent in link.parents]
+        digests = [today[place] for place in link.places]
+        chain[link] = read_link(store, link, key=keys[link], slice_digests=digests, parents=above)
+    return list(chain.values())
+
+
+def read_link(
+    store: Artifacts, link: Stage, *, key: str, slice_digests: Sequence[str], parents: Sequence[Manifest]
+) -> Artifact:
+    """The artifact of one stage, whose parents' were read.
 
     The right key with other bytes is found here: a manifest holds the SHA-256 of its own tensors and of its parents'.
     """
-    today, chain = dict(zip(stage.places, slice_digests, strict=True)), dict[Stage, Artifact]()
-    for link in stage.chain:
-        artifact = store.get(link.shard, keys[link])
-        manifest = artifact.manifest
-        if manifest.prefix != link.prefix:
-            raise IntegrityError(f"{link}: its manifest names the prefix {manifest.prefix}; {_REMEDY}")
-        if manifest.slice_digests != tuple(today[place] for place in link.places):
-            raise IntegrityError(f"{link}: it was trained on slices that have changed since; {_REMEDY}")
-        if manifest.parents != tuple(parent_of(chain[parent].manifest) for parent in link.parents):
-            raise IntegrityError(f"{link}: it was trained on another parent than the one stored; {_REMEDY}")
-        chain[link] = artifact
-    return list(chain.values())
+    artifact = store.get(link.shard, key)
+    manifest = artifact.manifest
+    if manifest.prefix != link.prefix:
+        raise IntegrityError(f"{link}: its manifest names the prefix {manifest.prefix}; {_REMEDY}")
+    if manifest.slice_digests != tuple(slice_digests):
+        raise IntegrityError(f"{link}: it was trained on slices that have changed since; {_REMEDY}")
+    if manifest.parents != tuple(map(parent_of, parents)):
+        raise IntegrityError(f"{link}: it was trained on another parent than the one stored; {_REMEDY}")
+    return artifact
 
 
 def parent_of(manifest: Manifest) -> Parent:
