@@ -940,7 +940,7 @@ class Recipe(Part):
             yield "prediction.ensemble: merged: there is one shard; take it out"
         if self.partition.shards * self.partition.slices > MOST_MERGED:
             yield f"prediction.ensemble: merged takes at most {MOST_MERGED} slices in all shards; set it to shards"
-        if self.adapter.use_dora:
+        if self.adapter.use_dora and self.adapter.kind == "lora":
             yield "prediction.ensemble: merged: the mean of DoRA adapters is none; set adapter.use_dora: false"
 
     def _selection_problems(self) -> Iterator[str]:
