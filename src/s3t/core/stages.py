@@ -38,7 +38,8 @@ class Stage(NamedTuple):
     prefix: Order
     kind: Kind = "model"
     reads: tuple[Place, ...] = ()
-    """Of a readout, whose own slice may be any of the run: the slices of its models, one after the other."""
+    """Slices of the models that a readout was made with, in the order of training, model after model. The slice that
+    left the readout, which may be any of the run, is in `prefix`."""
 
     @property
     def depth(self) -> int:
@@ -90,7 +91,7 @@ class Stage(NamedTuple):
 
 
 def readout(place: Place, models: Iterable[Stage]) -> Stage:
-    """What a slice leaves for the head of some models, which are of a shard each."""
+    """The readout that a slice leaves for the head of these models, at most one of each shard."""
     return Stage(place.shard, (place.slice,), "readout", tuple(itertools.chain.from_iterable(m.places for m in models)))
 
 

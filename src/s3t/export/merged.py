@@ -33,7 +33,6 @@ def write_merged(
     bare: Any,
     encoder: Encoder,
     labels: Sequence[str],
-    members: int = 1,
     head: Mapping[str, Tensor] | None = None,
 ) -> None:
     """Write a model with a chain in its weights.
@@ -41,12 +40,11 @@ def write_merged(
     Args:
         model: the run's, bare. The caller lets no other thread use it meanwhile.
         blocks: the chain, in the order of training.
-        members: number of those of which the chain is the mean.
         labels: the label set. It names the head's outputs, if there is one for each label.
         head: of a pooled model, the head of transformers' classifier; None: the backbone alone is written.
     """
     whole: Any = model.base.model
-    with model.mounted(blocks, members=members), quiet(), _safetensors_errors(to):
+    with model.mounted(blocks), quiet(), _safetensors_errors(to):
         tensors, saved = _as_transformers_has_them(whole, bare), whole
         if isinstance(whole, PooledModel):
             prefix = f"{whole.base_model_prefix}."

@@ -49,6 +49,8 @@ class StageTensors:
     whole model's parameters by full name."""
     head: Mapping[str, Tensor]
     """Head tensors by full name."""
+    members: int = 1
+    """Models of which these tensors are the mean (`mean_of`)."""
 
 
 def serialize(tensors: StageTensors) -> bytes:
@@ -108,10 +110,13 @@ def adapter_of_mean(adapter: Adapter, members: int) -> Adapter:
 
 
 def mean_of(chains: Sequence[Mapping[int, StageTensors]], adapter: Adapter | None) -> dict[int, StageTensors]:
-    """One chain whose weights are the mean of those of several, which need not be as deep. Not of DoRA.
+    """One chain whose weights are the mean of those of several, which need not be as deep; of one it is that, of none
+    it is empty. Not of DoRA.
 
     LoRA's updates are put beside each other. Their scale, alpha / r, is then the sum's, divided by their number.
     """
+    if len(chains) < 2:
+        return {**chains[0]} if chains else {}
     longest, last = max(chains, key=len), [[*chain.values()][-1] for chain in chains]
     head = {name: torch.stack([each.head[name] for each in last]).mean(dim=0) for name in last[0].head}
 
@@ -123,7 +128,7 @@ def mean_of(chains: Sequence[Mapping[int, StageTensors]], adapter: Adapter | Non
             for name, like in longest[number].block.items()
         }
 
-    return {number: StageTensors(block=block(number), head=head) for number in longest}
+    return {number: StageTensors(block=block(number), head=head, members=len(chains)) for number in longest}
 
 
 def _beside(members: Sequence[Tensor | None], like: Tensor, name: str, adapter: Adapter | None) -> Tensor:

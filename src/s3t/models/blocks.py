@@ -74,9 +74,8 @@ class Model:
         """Hash of these parameters and updates, as they were put on."""
 
     @contextmanager
-    def mounted(self, blocks: BlockTensors, *, members: int = 1) -> Iterator[Self]:
-        """The model with some blocks on, and the head of the stage that trained the last of them. With several members
-        the blocks are their mean.
+    def mounted(self, blocks: BlockTensors) -> Iterator[Self]:
+        """The model with some blocks on, and the head of the stage that trained the last of them.
 
         Without blocks: the base model, its head as it is. On leaving, all tensors are as loaded again (no trained head
         stays behind), and nothing is trainable.
@@ -84,9 +83,7 @@ class Model:
         if self._mount is not None:
             raise IsolationError("this model has blocks on it already; leave the first `mounted` block first")
         quantized = self.base.quantized
-        links = (
-            self.prepare(block, tensors, merged=not quantized, members=members) for block, tensors in blocks.items()
-        )
+        links = (self.prepare(block, tensors, merged=not quantized) for block, tensors in blocks.items())
         with ExitStack() as self._mount:
             self._mount.callback(self._leave)
             if quantized and blocks:
@@ -134,11 +131,10 @@ class Model:
         for name in names:
             yield name, name in inward, adapter_shapes(self.modules[name], adapter, feedforward=name in inward)
 
-    def prepare(self, block: int, tensors: StageTensors, *, merged: bool = False, members: int = 1) -> Link:
-        """A stage's tensors, or the mean of some members', ready to answer. The base is bare: DoRA looks at its
-        weights, here and once."""
+    def prepare(self, block: int, tensors: StageTensors, *, merged: bool = False) -> Link:
+        """A stage's tensors, ready to answer. The base is bare: DoRA looks at its weights, here and once."""
         adapter, device = self.adapter, self.base.device
-        targets = list(self._adapted(block, members))
+        targets = list(self._adapted(block, tensors.members))
         shapes = {f"{name}/{part}": size for name, _, parts in targets for part, size in parts.items()}
         check_fit(shapes or _shapes(self._block_parameters()), tensors.block, what=f"block {block}")
         check_fit(_shapes(self.base.head_parameters()), tensors.head, what="the head")
@@ -151,7 +147,7 @@ class Model:
             for name, inward, parts in targets:
                 own = {part: tensors.block[f"{name}/{part}"].to(device) for part in parts}
                 updates[name] = update_of(
-                    self.modules[name], own, adapter_of_mean(adapter, members), feedforward=inward
+                    self.modules[name], own, adapter_of_mean(adapter, tensors.members), feedforward=inward
                 )
             folded = {name: merge(self.modules[name], update) for name, update in updates.items()} if merged else None
         return Link(block=block, updates=updates, head=head, merged=folded)

@@ -265,9 +265,9 @@ class Ensemble:
         self._merged = merged
         self._sharing: Sharing | None = None
 
-    def prepared(self, block: int, tensors: StageTensors, *, members: int = 1) -> Link:
-        """The link of a stage that trained a block, or of the mean of some members'."""
-        return self.model.prepare(block, tensors, merged=self._merged, members=members)
+    def prepared(self, block: int, tensors: StageTensors) -> Link:
+        """The link of a stage that trained a block."""
+        return self.model.prepare(block, tensors, merged=self._merged)
 
     def logits(self, members: Sequence[Chain], inputs: pa.Table, *, progress: Progress = silent) -> Scores:
         """Logits of every member on every input, M x N x C. N counts words in token tasks. NaN stands where a model

@@ -23,7 +23,7 @@ class TrainedStage(OfStage):
     """A stage that was trained. Losses are functions of private records: the run keeps none of them."""
 
     reads: tuple[Place, ...] = ()
-    """Shard and slice that a readout was made of; empty for other stages."""
+    """Shard and slice of all slices that a readout's models were trained on; empty for other stages."""
     steps: int
     """Optimiser steps."""
     losses: tuple[Loss, ...]

@@ -212,8 +212,7 @@ class _Exporter:
             blocks_of(recipe, stage, read_chain(store, stage, keys=now.stages, slice_digests=now.digests(stage)))
             for stage in models
         ]
-        adapter = recipe.adapter if recipe.method.has_adapters else None
-        blocks = mean_of(chains, adapter) if len(chains) > 1 else chains[0]
+        blocks = mean_of(chains, recipe.adapter if recipe.method.has_adapters else None)
         if recipe.readouts:
             own = self.parts.loaded.get().chain(models, now)[-1].head
             deepest, last = [*blocks.items()][-1]
@@ -303,7 +302,6 @@ class _Exporter:
                     bare=bare,
                     encoder=encoder,
                     labels=labels,
-                    members=len(models),
                     head=form.head,
                 )
         else:

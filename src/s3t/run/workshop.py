@@ -186,7 +186,7 @@ class Workshop:
     def _of_slice(self, stage: Stage, digest: str, models: Sequence[BlockTensors], progress: Progress) -> StageTensors:
         """Class means, statistics or a readout of one slice; a readout's models have the given blocks."""
         training, features_of = self._recipe.training, self._features_of(stage.kind)
-        with self._turn, exact_numerics(self.device, training), self._mounted(models):
+        with self._turn, exact_numerics(self.device, training), self.model.mounted(mean_of(models, self.model.adapter)):
             contents = self.material.slice(stage.places[0], digest)
             features, targets = slice_features(
                 self.model, contents, self.encoder, features_of, batch_size=training.batch_size, progress=progress
@@ -196,13 +196,6 @@ class Workshop:
             if stage.kind == "prototypes":
                 return prototypes(features, targets, labels=len(self._labels))
             return statistics(features, targets, outputs=self.model.base.answers, projection=self._projection)
-
-    def _mounted(self, models: Sequence[BlockTensors]) -> AbstractContextManager[Model]:
-        """The base with the blocks of one model, or with the mean of several."""
-        return self.model.mounted(self._mean(models) if models else {}, members=max(1, len(models)))
-
-    def _mean(self, models: Sequence[BlockTensors]) -> BlockTensors:
-        return models[0] if len(models) == 1 else mean_of(models, self.model.adapter)
 
     def _stored(
         self,
@@ -241,10 +234,10 @@ class Workshop:
             return self._chain(models[0], snapshot, progress)
 
         def solve() -> list[Link]:
-            blocks = self._mean([blocks_of(self._recipe, stage, self._artifacts(stage, snapshot)) for stage in models])
+            each = [blocks_of(self._recipe, stage, self._artifacts(stage, snapshot)) for stage in models]
+            blocks = mean_of(each, self.model.adapter)
             with exact_numerics(self.device, self._recipe.training):
-                own = {"members": len(models)}
-                return [self.ensemble.prepared(block, tensors, **own) for block, tensors in blocks.items()]
+                return [self.ensemble.prepared(block, tensors) for block, tensors in blocks.items()]
 
         keys = tuple(snapshot.stages[link] for stage in models for link in stage.chain)
         *above, last = self._heads.of(keys, solve)
@@ -301,7 +294,7 @@ class Workshop:
     def _answers_of_solved(
         self, groups: Sequence[tuple[Stage, ...]], snapshot: Snapshot, inputs: pa.Table, progress: Progress
     ) -> Scores:
-        """Of the heads of some models, or means, which read more than a model's own head does."""
+        """Logits of models, or of means, whose solved heads read states of layers."""
         chains = [self.chain(models, snapshot, progress) for models in groups]
         heads = [[self._of_readouts(models, snapshot, progress, lambda head: head)] for models in groups]
         ons = [partial(self.ensemble.side_by_side, [chain]) for chain in chains]

@@ -52,7 +52,7 @@ class Manifest(BaseModel, frozen=True, extra="forbid"):
     sha256: str
     """SHA-256 of the tensor file beside."""
     parents: tuple[Parent, ...]
-    """Of a first stage, and of what is made of one slice alone, none."""
+    """Empty for a first stage, and for what is made of one slice alone."""
     validation: float | None = None
     """Score of the prefix on the run's public records (accuracy; a regression's error, negative); None where depth
     alone chooses."""
