@@ -132,6 +132,7 @@ def systems_of(recipe: Recipe, *, records: int, layers: int) -> tuple[dict[str, 
     if not recipe.task.target.over_vocabulary:
         ways[", head: ridge"] = {"head": "ridge"}
         ways[", merged"] = {"head": "ridge", "prediction.ensemble": "merged"}
+        changes["full, head: ridge"] = {"method": "full", "head": "ridge"}
     for (shards, slices), (way, answers) in product((few, many), ways.items()):
         if shards == 1 and way == ", merged":
             continue
@@ -166,7 +167,7 @@ def _shape(recipe: Recipe) -> tuple[Any, ...]:
 
 def _passes(recipe: Recipe) -> float:
     """About how often a training goes through all records."""
-    readouts = {"": 0, "each": recipe.partition.shards, "mean": 1}[recipe.readouts] / 5
+    readouts = {"": 0, "each": recipe.partition.shards + 1, "mean": 2}[recipe.readouts] / 5  # one of the base model
     return recipe.budget * (recipe.partition.slices + 1) / 2 + readouts if recipe.method.trains else 0.1
 
 

@@ -135,6 +135,7 @@ def test_the_command_prints_a_table_lines_and_one_sentence_and_draws(world, monk
         OWN,
         "ridge",
         "full",
+        "full, head: ridge",
         "sisa 1 x 3",
         "sisa 2 x 3",
         "s3t 1 x 3",

@@ -12,7 +12,7 @@ from testing.language import language_recipe
 
 TRAINED = {"sisa 1 x 3", "sisa 4 x 4", "s3t 1 x 3", "s3t 4 x 4"}
 MERGED = {"sisa 4 x 4, merged", "s3t 4 x 4, merged"}
-READ_OUT = {f"{name}, head: ridge" for name in TRAINED} | MERGED
+READ_OUT = {f"{name}, head: ridge" for name in ("full", *TRAINED)} | MERGED
 ALL = {OWN, "ridge", "full", *TRAINED, *READ_OUT}
 
 
@@ -174,7 +174,7 @@ def test_what_does_not_fit_the_time_is_left_out_and_named(text_model, tmp_path, 
     assert found.systems[0].hours_a_year == 1 + 12 * 2
     sizes = {f"{name}{head}" for name in ("sisa 1 x 3", "sisa 2 x 3", "s3t 1 x 3") for head in ("", ", head: ridge")}
     merged = {"sisa 2 x 3, merged", "s3t 2 x 3, merged"}
-    assert found.left_out.keys() == {OWN, "full", *sizes, "s3t 2 x 3, head: ridge", *merged}
+    assert found.left_out.keys() == {OWN, "full", "full, head: ridge", *sizes, "s3t 2 x 3, head: ridge", *merged}
     assert tried[:2] == [("ridge", 1, 12), ("s3t", 2, 3)]  # the recipe's own is not the first to be left out
     assert set(found.left_out.values()) == {"the time of 30 min is too short; give more minutes"}
     with pytest.raises(InputError, match=r"ridge: the time of 0\.0 s is too short; give more minutes"):

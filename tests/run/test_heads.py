@@ -49,11 +49,11 @@ def readouts_in(run):
 
 
 def whole(run):
-    """The readouts of all models that serve, or of their mean."""
+    """The readouts of all models that serve, or of their mean; and of the base model."""
     slices = [Place(shard, index) for shard in range(2) for index in range(3)]
     models = [Stage(*member[:2]) for member in run.predict(tiny.text_table()).members]
     groups = [models] if run.recipe.readouts == "mean" else [[model] for model in models]
-    return {readout(place, group) for group in groups for place in slices}
+    return {readout(place, group) for group in [*groups, []] for place in slices}
 
 
 def exact_after(folder, recipe, table, hits):
@@ -65,16 +65,15 @@ def exact_after(folder, recipe, table, hits):
     exact = True
     with trained_run(folder / "forgot", recipe, table) as forgot, never_knew:
         for place, record in zip(hits, gone, strict=True):
-            forgot.predict(table) if forgot.inventory().members() else None
+            forgot.predict(table)
             forgot.delete(records=[record])
             hit(never_knew, place)
             mine, theirs = tiny.artifacts(forgot.path), tiny.artifacts(never_knew.path)
             exact = exact and all(mine[name] == theirs[name] for name in mine.keys() & theirs.keys())
             exact = exact and forgot.inventory().alive.keys() == never_knew.inventory().alive.keys()
             exact = exact and forgot.audit(replay=2).ok
-        if forgot.inventory().members():
-            here, there = forgot.predict(table), never_knew.predict(table)
-            exact = exact and np.array_equal(here.logits, there.logits, equal_nan=True)
+        here, there = forgot.predict(table), never_knew.predict(table)
+        exact = exact and np.array_equal(here.logits, there.logits, equal_nan=True)
         forgot.repair()
         never_knew.repair()
         exact = exact and tiny.artifacts(forgot.path) == tiny.artifacts(never_knew.path)
@@ -171,6 +170,48 @@ def test_a_shallow_model_has_a_head_of_all_slices(system, text_model, tmp_path):
         run.repair()
         assert readouts_in(run) == whole(run)
         assert run.train().stages == ()
+
+
+@pytest.mark.parametrize("layers", [0, 1])
+@pytest.mark.parametrize("system", ["s3t", "merged", "sisa"])
+def test_where_no_model_lives_the_base_model_answers(system, layers, text_model, tmp_path):
+    table, recipe = tiny.text_table(60), recipe_of(text_model, system=system, ridge={"layers": layers})
+    places = records_by_slice(recipe, table)
+    with trained_run(tmp_path / "run", recipe, table) as run:
+        with pytest.raises(s3t.InputError, match="no slice of shard 0"):
+            run.predict(table, prefixes=[(0, ())])
+        gone = []
+        while run.inventory().members():
+            gone.append(places[divmod(len(gone), 3)][0])
+            done = run.delete(records=gone[-1:])
+        assert (done.answering, run.status().answering, run.inventory().depths()) == (2, (0, 1), (0, 0))
+        assert "the base model answers, with a solved head" in run.status().warnings[0]
+        answer, left = run.predict(table), readouts_in(run)
+        assert [member[:2] for member in answer.members] == [(0, ())]
+        assert {stage.reads for stage in left} == {()}
+        again = run.predict(table, prefixes=answer.members)
+        assert np.array_equal(again.logits, answer.logits)
+        measured = run.evaluate(table)
+        assert (measured.per_shard, measured.per_depth) == ((), ())
+        assert measured.metrics["accuracy"] > 0.5
+
+
+@pytest.mark.parametrize("system", ["s3t", "sisa"])
+def test_the_base_models_head_is_that_of_method_ridge(system, text_model, tmp_path):
+    table, one = tiny.text_table(60), {"shards": 1, "slices": 3, "salt": tiny.SALT}
+    recipe = recipe_of(text_model, system=system, partition=one, ridge={"projection": 64})
+    ridge = {name: value for name, value in recipe.items() if name not in ("head", "sequences")} | {"method": "ridge"}
+    with (
+        trained_run(tmp_path / "run", recipe, table) as run,
+        trained_run(tmp_path / "ridge", ridge, table) as alone,
+    ):
+        places = records_by_slice(recipe, table)
+        for index in range(3):
+            run.delete(records=places[0, index][:1])
+            alone.delete(records=places[0, index][:1], repair=False)
+        alone.repair()
+        assert not run.inventory().members()
+        assert np.array_equal(run.predict(table).logits, alone.predict(table).logits)
 
 
 @pytest.mark.parametrize(("system", "shards"), [("s3t", 1), ("s3t", 2), ("merged", 2)])

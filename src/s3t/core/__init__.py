@@ -16,6 +16,7 @@ from s3t.core.inventory import Inventory, Serving, after_deletion, plan_deletion
 from s3t.core.methods import METHODS, Method, Trainable, method_named
 from s3t.core.places import Order, Place, Secret, place_of
 from s3t.core.stages import (
+    BASE_MODEL,
     KeyInputs,
     Kind,
     SliceKind,

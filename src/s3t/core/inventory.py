@@ -43,7 +43,7 @@ class Inventory:
     """True if these artifacts answer without a live model."""
     readouts: Literal["", "each", "mean"] = ""
     """Heads that are solved from readouts, of which each slice leaves one: every serving model's, or that of their
-    mean."""
+    mean; and the base model's, which answers where no model lives."""
     scores: Mapping[str, float] | None = None
     """Validation score of each live prefix, by the key of its last stage; None where depth alone chooses."""
 
@@ -113,7 +113,14 @@ class Inventory:
 
     def answering(self) -> set[int]:
         """Shards that answer: with their model, or, where it may alone, with what is made of their slices."""
-        return {*self._members, *(self.heads() if self.alone else ())}
+        return {*self._members, *(self.heads() if self.alone else ())} or self.answering_by_base()
+
+    def answering_by_base(self) -> set[int]:
+        """Where no model lives: shards whose slices have part in the base model's head."""
+        alive = () if self._members else self.alive
+        return {
+            each.shard for each in alive if each.kind == "readout" and not each.reads and self.records[each.places[0]]
+        }
 
     @property
     def trains(self) -> bool:
@@ -162,7 +169,7 @@ class Inventory:
     def wanted_readouts(self) -> Collection[Stage]:
         """One for each head and each slice of the run that holds a record; quick to look up, in order."""
         models = [Stage(shard, member.prefix) for shard, member in self._members.items()]
-        groups = {"": [], "each": [[model] for model in models], "mean": [models] if models else []}[self.readouts]
+        groups = {"": [], "each": [*([model] for model in models), []], "mean": [models, []]}[self.readouts]
         filled = [place for place, records in sorted(self.records.items()) if records > 0]
         return dict.fromkeys(readout(place, group) for group in groups for place in filled)
 

@@ -31,7 +31,8 @@ class Stage(NamedTuple):
     """The last training step of a prefix: it trains a block of the method's on the slices of `prefix`.
 
     Or what is made of one slice alone (`SliceKind`); with several slices, the head of them all, which answers and is
-    not stored. Or a readout: what one slice leaves for the head that reads a model, or the mean of several.
+    not stored. Or a readout: what one slice leaves for the head that reads a model, the mean of several, or the base
+    model (`BASE_MODEL`, the prefix without slices, of no shard).
     """
 
     shard: int
@@ -72,7 +73,7 @@ class Stage(NamedTuple):
 
     def cut(self, depth: int) -> Stage:
         """The stage of its chain with at most `depth` slices; a head is returned unchanged."""
-        return self.chain[min(depth, self.depth) - 1] if self.kind == "model" else self
+        return self.chain[min(depth, self.depth) - 1] if self.kind == "model" and self.prefix else self
 
     def to_json(self) -> dict[str, Any]:
         kind = {} if self.kind == "model" else {"kind": self.kind}
@@ -81,17 +82,22 @@ class Stage(NamedTuple):
 
     def __str__(self) -> str:
         if self.kind == "readout":
-            first, *more = self.models
-            by = f"the mean of {1 + len(more)} shards" if more else first
+            by = f"the mean of {len(self.models)} shards" if len(self.models) > 1 else (*self.models, BASE_MODEL)[0]
             return f"readout of slice {self.prefix[0]} of shard {self.shard} by {by}"
+        if not self.prefix:
+            return "the base model"
         slices = ", ".join(map(str, self.prefix))
         of_slices = f"{self.kind} of {'slice' if self.depth == 1 else 'slices'} {slices}"
         what = f"stage ({slices})" if self.kind == "model" else of_slices
         return f"{what} of shard {self.shard}"
 
 
+BASE_MODEL = Stage(0, ())
+
+
 def readout(place: Place, models: Iterable[Stage]) -> Stage:
-    """The readout that a slice leaves for the head of these models, at most one of each shard."""
+    """The readout that a slice leaves for the head of these models, at most one of each shard; of none: of the base
+    model."""
     return Stage(place.shard, (place.slice,), "readout", tuple(itertools.chain.from_iterable(m.places for m in models)))
 
 

@@ -91,20 +91,23 @@ class Snapshot:
     @cached_property
     def readouts(self) -> Mapping[tuple[Stage, ...], tuple[Stage, ...]]:
         """By the models that a head reads: its live readouts, in the order of their slices. None while more than half
-        of the slices lack theirs: a head of so few would answer worse than those that were trained.
+        of the slices lack theirs: a head of so few would answer worse than those that were trained. The base model
+        (no models) has no other head.
         """
         readouts = sorted(
             (stage for stage in self.stages if stage.kind == "readout"), key=lambda stage: (stage.reads, stage)
         )
         groups = (tuple(group) for _, group in groupby(readouts, key=lambda stage: stage.reads))
         filled = sum(state.records > 0 for state in self.slices.values())
-        return {group[0].models: group for group in groups if 2 * len(group) >= filled}
+        return {group[0].models: group for group in groups if 2 * len(group) >= filled or not group[0].reads}
 
     def readers(self, models: Collection[Stage]) -> Mapping[Stage, tuple[Stage, ...]]:
-        """With which models each of some answers: alone; or, where the head of their mean has readouts, with these."""
+        """With which models each of some answers: alone; or, where the head of their mean has readouts, with these. The
+        base model with none."""
         whole = set(models)
         means = [group for group in self.readouts if len(group) > 1 and whole.issuperset(group)]
-        return {model: (model,) for model in models} | {model: group for group in means for model in group}
+        alone = {model: (model,) if model.prefix else () for model in models}
+        return alone | {model: group for group in means for model in group}
 
     def inventory(self, growth: Growth, **options: Any) -> Inventory:
         """The inventory of live stages, which grow by a policy; `options` are its fields."""

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from s3t.core import Inventory, Kind, Order, Stage, by_kind
+from s3t.core import BASE_MODEL, Inventory, Kind, Order, Stage, by_kind
 from s3t.errors import InputError, NoLiveShardError
 from s3t.recipe import Prediction, Recipe
 from s3t.recipe.schema import DEFAULT_THRESHOLD
@@ -28,21 +28,24 @@ Prefixes: TypeAlias = "Mapping[int, Order] | Sequence[Member | tuple[int, Order]
 
 def choose_members(inventory: Inventory, prefixes: Prefixes | None, *, settings: Prediction, run: str) -> list[Stage]:
     """The deepest stage of every answering prefix, and heads of slices beside them, in the order of the shards. Without
-    prefixes, those that serve by the settings.
+    prefixes, those that serve by the settings; the base model where none does, and it has a head.
     """
     if prefixes is not None:
         pairs = prefixes.items() if isinstance(prefixes, Mapping) else prefixes
         members = sorted({_stage(inventory.kind, *pair) for pair in pairs}, key=_place)
         if not members:
             raise InputError("prefixes", "names no shard; leave it out to have all answer that can")
+        usable = {BASE_MODEL} if inventory.answering_by_base() else set[Stage]()
         dead = [
-            stage for stage in members if not stage.prefix or any(link not in inventory.alive for link in stage.chain)
+            stage
+            for stage in members
+            if stage not in usable and (not stage.prefix or any(link not in inventory.alive for link in stage.chain))
         ]
         if dead:
             what = [f"{stage} is not alive" if stage.prefix else f"no slice of shard {stage.shard}" for stage in dead]
             raise InputError("prefixes", what)
     else:
-        members = _serving(inventory, settings)
+        members = _serving(inventory, settings) or [BASE_MODEL] * bool(inventory.answering_by_base())
     if members:
         return members
     remedy = "the run holds no records"

@@ -100,7 +100,7 @@ class Status(Result):
     """Slices that a shard serves with once nothing is missing."""
     shards: tuple[Shard, ...]
     answering: tuple[int, ...]
-    """Shards that answer, with their model or with prototypes alone."""
+    """Shards that answer: with their model, with prototypes alone, or, where no model is alive, by the base model."""
     gaps: tuple[str, ...]
     """Sentences about where exactness does not hold; none for a declared label set."""
     outage: tuple[str, ...]

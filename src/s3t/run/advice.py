@@ -25,9 +25,13 @@ def outage(inventory: Inventory, *, trained: bool, planned: bool) -> tuple[str, 
     if not holding:
         return (f"the run {'would hold' if planned else 'holds'} no record, so nothing can answer",)
     dead = holding - answering
+    command = f"`s3t {inventory.training_command}`"
+    if trained and inventory.answering_by_base():
+        is_, answers = ("would be", "would answer") if planned else ("is", "answers")
+        return (f"no model {is_} alive: the base model {answers}, with a solved head, until {command} trains",)
+    until = f"until {command} has trained their stages again"
     if not trained or not dead:
         return ()
-    until = f"until `s3t {inventory.training_command}` has trained their stages again"
     if not answering:
         answers, fails = ("WOULD ANSWER", "would fail") if planned else ("ANSWERS", "fails")
         return (f"NO SHARD {answers}: every prediction {fails} {until}",)

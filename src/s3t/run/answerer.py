@@ -293,10 +293,10 @@ def evaluate(
 
 
 def members_of(stages: Sequence[Stage], snapshot: Snapshot) -> tuple[Member, ...]:
-    readers = snapshot.readers(stages)
+    readers = snapshot.readers(by_kind(stages)[0])
 
     def member(stage: Stage) -> Member:
-        links = (stage, *snapshot.readouts.get(readers[stage], ())) if stage.kind == "model" else stage.chain
+        links = (*stage.chain[-1:], *snapshot.readouts.get(readers[stage], ())) if stage in readers else stage.chain
         return Member(stage.shard, stage.prefix, ",".join(snapshot.stages[link] for link in links), stage.kind)
 
     return tuple(map(member, stages))

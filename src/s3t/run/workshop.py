@@ -227,9 +227,11 @@ class Workshop:
         return key, content, manifest
 
     def chain(self, models: Sequence[Stage], snapshot: Snapshot, progress: Progress = silent) -> list[Any]:
-        """The links of a live prefix, ready to answer, or of the mean of several, which has no head but a solved one.
-        Each artifact was checked against its manifest and parent.
+        """The links of a live prefix, ready to answer, or of the mean of several, which has no head but a solved one;
+        of no prefix none. Each artifact was checked against its manifest and parent.
         """
+        if not models:
+            return []
         if len(models) == 1:
             return self._chain(models[0], snapshot, progress)
 
@@ -270,7 +272,7 @@ class Workshop:
         if models:
             readers = snapshot.readers(models)
             passes = list(dict.fromkeys(readers[stage] for stage in models))
-            apart = [each for each in passes if self._recipe.ridge.layers and each in snapshot.readouts]
+            apart = [each for each in passes if each in snapshot.readouts and (self._recipe.ridge.layers or not each)]
             within = [each for each in passes if each not in apart]
             chains = [self.chain(each, snapshot, progress) for each in within]
             answered = (
@@ -294,7 +296,7 @@ class Workshop:
     def _answers_of_solved(
         self, groups: Sequence[tuple[Stage, ...]], snapshot: Snapshot, inputs: pa.Table, progress: Progress
     ) -> Scores:
-        """Logits of models, or of means, whose solved heads read states of layers."""
+        """Logits of models, of means, or of the base model, whose solved heads read features."""
         chains = [self.chain(models, snapshot, progress) for models in groups]
         heads = [[self._of_readouts(models, snapshot, progress, lambda head: head)] for models in groups]
         ons = [partial(self.ensemble.side_by_side, [chain]) for chain in chains]
