@@ -7,7 +7,7 @@ from contextlib import ExitStack, asynccontextmanager
 from http import HTTPStatus
 from typing import Any
 
-from fastapi import Depends, FastAPI, Response
+from fastapi import APIRouter, Depends, FastAPI, Response
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
@@ -22,7 +22,7 @@ from s3t_server.page.board import Board
 from s3t_server.page.routes import page_of, static_files
 from s3t_server.page.sections import Page
 from s3t_server.problems import Refused
-from s3t_server.routes import group, requires, router_of
+from s3t_server.routes import group, refusals, requires, router_of
 from s3t_server.served import ServedRun
 from s3t_server.settings import Settings
 from s3t_server.shapes import shapes_of
@@ -86,6 +86,7 @@ def create_app(settings: Settings) -> FastAPI:
         for address in [*([""] if place == 0 else []), f"/runs/{one.name}"]:  # routes are compared in this order
             in_schema = address == ""  # those of every run are described once
             app.include_router(router_of(one), prefix=f"{address}/v1", include_in_schema=in_schema)
+            app.include_router(_readiness_of(one), prefix=f"{address}/v1", include_in_schema=in_schema)
             app.include_router(shapes_of(one), prefix=address, include_in_schema=in_schema)
             app.include_router(page_of(page), prefix=address)
     _add_health(app, served, metrics)
@@ -97,15 +98,11 @@ def create_app(settings: Settings) -> FastAPI:
 def _add_health(app: FastAPI, served: Sequence[ServedRun], metrics: Metrics) -> None:
     @app.get("/healthz", summary="The process runs", tags=["health"])
     async def healthz() -> dict[str, str]:
-        """Also where nothing can be answered."""
         return {"status": "ok"}
 
-    @app.get("/readyz", summary="Every run can answer", tags=["health"], responses={503: {"description": "not ready"}})
-    def readyz() -> dict[str, Any]:
-        """Each run has a live shard, and its ledger can be asked."""
-        for one in served:
-            if (trouble := one.trouble) is not None:
-                raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, trouble)
+    @app.get("/readyz", summary="The process takes requests", tags=["health"])
+    async def readyz() -> dict[str, str]:
+        """Also where a run cannot answer: others can, and the page and a repair are what helps."""
         return {"status": "ready"}
 
     numbers = group("health", Depends(requires(served[0], "operate")))
@@ -117,6 +114,19 @@ def _add_health(app: FastAPI, served: Sequence[ServedRun], metrics: Metrics) -> 
         return Response(metrics.page([(one.name, one.run) for one in served]), media_type=_PLAIN)
 
     app.include_router(numbers)
+
+
+def _readiness_of(served: ServedRun) -> APIRouter:
+    router = APIRouter(tags=["health"])
+
+    @router.get("/readyz", summary="The run can answer", responses=refusals(HTTPStatus.SERVICE_UNAVAILABLE))
+    def readyz() -> dict[str, str]:
+        """A shard or the base model answers, the ledger can be asked, and an engine, if there is one, answers."""
+        if (trouble := served.trouble) is not None:
+            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, trouble)
+        return {"status": "ready"}
+
+    return router
 
 
 def _described(app: FastAPI) -> dict[str, Any]:

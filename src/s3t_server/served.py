@@ -73,7 +73,7 @@ class ServedRun:
         inventory = self.run.inventory()
         if not inventory.answering():
             remedy = "it needs a repair" if any(inventory.records.values()) else "it holds no record"
-            return f"no shard of a run can answer; {remedy}"
+            return f"no shard of the run can answer; {remedy}"
         if self.gateway is not None and (trouble := self.gateway.keeper.trouble) is not None:
             return f"{trouble}; the server's log has more"
         return None

@@ -76,4 +76,4 @@ def state_of(client, id=1):
 
 def ready(client):
     """True if the gateway can answer."""
-    return client.get("/readyz").status_code == 200
+    return client.get("/v1/readyz").status_code == 200

@@ -44,7 +44,7 @@ def test_a_deletion_is_not_effective_while_the_engine_may_answer_with_what_it_to
     until(lambda: not ready(hasty))
     assert refused(hasty).status_code == 503
     assert refused(hasty).json()["detail"].startswith(reason)
-    assert hasty.get("/readyz").json()["detail"].startswith(reason)
+    assert hasty.get("/v1/readyz").json()["detail"].startswith(reason)
     assert state_of(hasty) == "accepted"
     assert any("the engine" in record.message for record in caplog.records if record.levelname == "WARNING")
     with s3t.Run.open(path) as run:
@@ -84,8 +84,8 @@ def test_an_engine_that_is_away_at_the_start_and_in_the_middle(impatient, beside
     server.stop()
     with beside(engine_seconds=2.0) as client:
         assert client.get("/healthz").status_code == 200
-        assert client.get("/readyz").status_code == 503
-        until(lambda: client.get("/readyz").json()["detail"].startswith("the engine is not reached"))
+        assert client.get("/v1/readyz").status_code == 503
+        until(lambda: client.get("/v1/readyz").json()["detail"].startswith("the engine is not reached"))
         assert refused(client).json()["title"] == "the engine cannot answer"
         assert refused(client).json()["detail"].startswith("the engine is not reached")
         assert server.url not in refused(client).text

@@ -32,7 +32,7 @@ ROUTES = {
     ("POST", "/predict"): {"predict"},
     ("GET", "/v1/models"): {"predict"},
 }
-OPEN = {("GET", "/healthz"), ("GET", "/readyz")}
+OPEN = {("GET", "/healthz"), ("GET", "/readyz"), ("GET", "/v1/readyz")}
 BODIES = {
     "/v1/predict": {"inputs": "w1"},
     "/v1/repairs": {},

@@ -291,8 +291,8 @@ def test_what_leaves_nothing_that_answers_is_said_in_the_words_of_the_status(vis
         (heading,) = re.findall(r'<h1 class="bad">(.*?)</h1>', client.get("/").text)
         assert heading.lower() == html.escape(warning).lower() + "."
         assert heading.startswith(does)
-        assert client.get("/readyz").status_code == 503
-    assert "it holds no record" in client.get("/readyz").text
+        assert client.get("/v1/readyz").status_code == 503
+    assert "it holds no record" in client.get("/v1/readyz").text
 
 
 def test_names_that_are_gone_or_unknown_delete_nothing(visit, path):

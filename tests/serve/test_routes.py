@@ -155,10 +155,10 @@ def test_status_and_forecast_are_those_of_the_run(client, path):
 
 
 def test_a_run_in_which_nothing_can_answer_is_not_ready_and_says_what_helps(client):
-    assert client.get("/readyz").json() == {"status": "ready"}
+    assert client.get("/v1/readyz").json() == {"status": "ready"}
     client.post("/v1/deletions", json={"records": list(tiny.text_table().id)})
-    assert client.get("/healthz").status_code == 200
-    assert client.get("/readyz").status_code == 503
+    assert client.get("/v1/readyz").status_code == 503
+    assert [client.get(path).status_code for path in ("/healthz", "/readyz", "/v1/status")] == [200] * 3
     refused = client.post("/v1/predict", json={"inputs": "w1"})
     assert refused.status_code == 503
     assert refused.headers["content-type"] == "application/problem+json"
@@ -188,7 +188,8 @@ def test_several_runs_are_served_under_their_names(path, trained_once, tmp_path)
             1,
         ]
         client.post("/runs/other/v1/deletions", json={"records": list(tiny.text_table().id)})
-        assert client.get("/readyz").status_code == 503
+        answered = [client.get(f"{at}/v1/readyz").status_code for at in ("", "/runs/run", "/runs/other")]
+        assert (client.get("/readyz").status_code, answered) == (200, [200, 200, 503])
 
 
 def test_requests_that_come_together_are_answered_as_each_alone(path):
