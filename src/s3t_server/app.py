@@ -96,10 +96,13 @@ def create_app(settings: Settings) -> FastAPI:
 
 
 def _add_health(app: FastAPI, served: Sequence[ServedRun], metrics: Metrics) -> None:
+    @app.head("/healthz", include_in_schema=False)
+    @app.get("/health", include_in_schema=False)  # what servers of models have
     @app.get("/healthz", summary="The process runs", tags=["health"])
     async def healthz() -> dict[str, str]:
         return {"status": "ok"}
 
+    @app.head("/readyz", include_in_schema=False)
     @app.get("/readyz", summary="The process takes requests", tags=["health"])
     async def readyz() -> dict[str, str]:
         """Also where a run cannot answer: others can, and the page and a repair are what helps."""

@@ -46,6 +46,8 @@ class Guard:
             nonlocal status, answered
             if message["type"] == "http.response.start":
                 status, answered = message["status"], time.perf_counter()
+                if all(name.lower() != b"cache-control" for name, _ in message["headers"]):
+                    message = {**message, "headers": [*message["headers"], (b"cache-control", b"no-store")]}
             await send(message)
 
         try:
@@ -73,12 +75,23 @@ class Guard:
 
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
         """Count and log a request: who asked what, without what was in it."""
-        route = getattr(scope.get("route"), "path", "unknown")
+        route = _template(scope)
         method = scope["method"] if scope["method"] in _METHODS else "other"  # a client may send any word
         self._metrics.requested(route, method, status, seconds)
-        line: dict[str, Any] = {"method": method, "route": route, "status": status}
+        client = (scope.get("client") or ["unknown"])[0]
+        line: dict[str, Any] = {"client": client, "method": method, "route": route, "status": status}
         line |= {"ms": round(1000 * seconds, 1)} | scope["state"].get("log", {})
         LOG.info("%s", json.dumps(line))
+
+
+def _template(scope: Scope) -> str:
+    """The path of a request's route, with the run's name and without values; "unknown" if there is no such route."""
+    route = scope.get("route")
+    if route is None:
+        return "unknown"
+    own: str = route.path  # from where its router was included
+    path, values = scope["path"], own.format(**scope.get("path_params", {}))
+    return path[: len(path) - len(values)] + own if path.endswith(values) else own
 
 
 def _too_long(most: int) -> Refused:

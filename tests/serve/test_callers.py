@@ -95,9 +95,10 @@ def test_the_token_is_looked_at_before_the_form_of_the_body_is(client):
 
 def test_scopes_may_be_open_and_deletion_is_not_by_that(path):
     with serving(path, open_scopes=("predict",)) as client:
-        assert client.post("/v1/predict", json={"inputs": "w1"}).status_code == 200
-        assert client.post("/v1/deletions", json={"records": ["r0"]}).status_code == 401
-        assert client.get("/v1/status").status_code == 401
+        for headers in ({}, bearer("EMPTY")):  # clients of other servers send a word where none is asked for
+            assert client.post("/v1/predict", json={"inputs": "w1"}, headers=headers).status_code == 200
+            assert client.post("/v1/deletions", json={"records": ["r0"]}, headers=headers).status_code == 401
+            assert client.get("/v1/status", headers=headers).status_code == 401
 
 
 def test_a_token_has_its_requests_of_a_minute(trained, monkeypatch):
@@ -153,7 +154,8 @@ def test_the_log_says_who_asked_what_and_no_text(client, tokens, caplog):
         client.post("/v1/predict", json={"inputs": {"text": 5, "private": 1}})
         client.post("/v1/deletions", json={"records": ["r0"]})
     lines = [record.getMessage() for record in caplog.records if record.name == "s3t.requests"]
-    assert '"route": "/predict"' in lines[0]
+    assert '"client": "testclient"' in lines[0]
+    assert '"route": "/v1/predict"' in lines[0]
     assert '"token": "predict"' in lines[0]
     assert '"generation": 0' in lines[0]
     everything = caplog.text

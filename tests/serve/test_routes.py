@@ -158,18 +158,21 @@ def test_a_run_in_which_nothing_can_answer_is_not_ready_and_says_what_helps(clie
     assert client.get("/v1/readyz").json() == {"status": "ready"}
     client.post("/v1/deletions", json={"records": list(tiny.text_table().id)})
     assert client.get("/v1/readyz").status_code == 503
-    assert [client.get(path).status_code for path in ("/healthz", "/readyz", "/v1/status")] == [200] * 3
+    for method, path in (("GET", "/health"), ("HEAD", "/healthz"), ("HEAD", "/readyz"), ("GET", "/v1/status")):
+        assert client.request(method, path).status_code == 200
     refused = client.post("/v1/predict", json={"inputs": "w1"})
     assert refused.status_code == 503
     assert refused.headers["content-type"] == "application/problem+json"
     assert refused.json()["title"] == "no shard can answer"
+    assert refused.headers["cache-control"] == "no-store"
+    assert "/" not in refused.json()["detail"]
 
 
 def test_metrics_count_requests_and_tell_the_state(client):
     client.post("/v1/predict", json={"inputs": TEXTS})
     client.post("/v1/deletions", json={"records": ["r0"]})
     page = client.get("/metrics").text
-    assert 's3t_requests_total{method="POST",route="/predict",status="200"} 1.0' in page
+    assert 's3t_requests_total{method="POST",route="/v1/predict",status="200"} 1.0' in page
     assert 's3t_inputs_total{run="run"} 3.0' in page
     assert 's3t_deleted_records_total{run="run"} 1.0' in page
     assert 's3t_generation{run="run"} 1.0' in page
@@ -190,6 +193,8 @@ def test_several_runs_are_served_under_their_names(path, trained_once, tmp_path)
         client.post("/runs/other/v1/deletions", json={"records": list(tiny.text_table().id)})
         answered = [client.get(f"{at}/v1/readyz").status_code for at in ("", "/runs/run", "/runs/other")]
         assert (client.get("/readyz").status_code, answered) == (200, [200, 200, 503])
+        client.post("/runs/other/v1/locate", json={"records": ["r0"]})
+        assert 'route="/runs/other/v1/locate"' in client.get("/metrics").text
 
 
 def test_requests_that_come_together_are_answered_as_each_alone(path):

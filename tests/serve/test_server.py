@@ -110,7 +110,7 @@ def test_deletions_while_many_ask_at_two_workers(path, secret):
         members.setdefault(generation, set()).add(answered_by)
     assert all(len(each) == 1 for each in members.values())
     assert len(members) > 2
-    counted = re.findall(r's3t_requests_total\{method="POST",route="/predict",status="200"\} ([\d.]+)', page)
+    counted = re.findall(r's3t_requests_total\{method="POST",route="/v1/predict",status="200"\} ([\d.]+)', page)
     assert float(counted[0]) == len(asked)
     assert [entry["generation"] for entry in log] == list(range(DELETIONS + 1))
     with s3t.Run.open(path) as run:
