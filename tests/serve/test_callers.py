@@ -154,7 +154,7 @@ def test_the_log_says_who_asked_what_and_no_text(client, tokens, caplog):
         client.post("/v1/predict", json={"inputs": {"text": 5, "private": 1}})
         client.post("/v1/deletions", json={"records": ["r0"]})
     lines = [record.getMessage() for record in caplog.records if record.name == "s3t.requests"]
-    assert '"client": "testclient"' in lines[0]
+    assert '"client": "127.0.0.1"' in lines[0]
     assert '"route": "/v1/predict"' in lines[0]
     assert '"token": "predict"' in lines[0]
     assert '"generation": 0' in lines[0]
