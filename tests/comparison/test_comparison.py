@@ -183,7 +183,7 @@ def test_all_tasks_are_compared(kind, text_model, image_model, tmp_path):
     (tmp_path / "work").mkdir()
     found = compare(recipe, data=data, folder=tmp_path / "work")
     assert found.left_out.keys() == left_out
-    assert len(found.systems) == (5 if kind == "language" else 12)
+    assert len(found.systems) == (5 if kind == "language" else 13)
     assert all(point.after is not None for system in found.systems for point in system.points)
     assert (found.guess is None) == (kind == "language")
     assert names(tmp_path / "work") == []
