@@ -22,7 +22,7 @@ from s3t_server.page.board import Board
 from s3t_server.page.routes import page_of, static_files
 from s3t_server.page.sections import Page
 from s3t_server.problems import Refused
-from s3t_server.routes import group, refusals, requires, router_of
+from s3t_server.routes import Requires, group, refusals, router_of
 from s3t_server.served import ServedRun
 from s3t_server.settings import Settings
 from s3t_server.shapes import shapes_of
@@ -108,7 +108,7 @@ def _add_health(app: FastAPI, served: Sequence[ServedRun], metrics: Metrics) -> 
         """Also where a run cannot answer: others can, and the page and a repair are what helps."""
         return {"status": "ready"}
 
-    numbers = group("health", Depends(requires(served[0], "operate")))
+    numbers = group("health", Depends(Requires(served[0], "operate")))
     described = {"content": {"text/plain": {}}, "description": "Prometheus's text format"}
 
     @numbers.get("/metrics", summary="Numbers for Prometheus", response_class=Response, responses={200: described})

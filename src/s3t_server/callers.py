@@ -70,6 +70,10 @@ class Callers:
         token = self._find(secret.strip()) if kind.lower() == "bearer" else None
         if token is None and not self.open_scopes.isdisjoint(needed):
             return Caller("", self.open_scopes)  # clients of other servers send a word where none is asked for
+        return self.allowed(token, needed)
+
+    def allowed(self, token: Token | None, needed: Collection[str]) -> Caller:
+        """The holder of a token, None if there is none of that secret, if they have one of some scopes."""
         if token is None:
             raise Refused(HTTPStatus.UNAUTHORIZED, f"the token is not one of this run's; {HOW}", headers=_CHALLENGE)
         if (refusal := token.refusal(time.time())) is not None:

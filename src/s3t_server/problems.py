@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
-from fastapi import FastAPI, HTTPException, Request, Response
+from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException as ProtocolError
 
 from s3t.errors import (
@@ -30,7 +29,6 @@ from s3t.errors import (
     TooManyHeldError,
     UnknownNamesError,
 )
-from s3t.json_text import JsonError, read_json
 
 MEDIA_TYPE = "application/problem+json"
 _SHOWN = 10
@@ -96,28 +94,6 @@ def wrong_input(problems: Sequence[str]) -> Refused:
     detail = "the request is not of the form that /v1/openapi.json describes"
     listed = [*problems[:_SHOWN], *more]
     return Refused(HTTPStatus.UNPROCESSABLE_ENTITY, detail, title="wrong input", problems=listed)
-
-
-class _StrictRequest(Request):
-    async def json(self) -> Any:
-        try:
-            return read_json(await self.body())
-        except JsonError as error:
-            problem = f"body: {error}"
-        raise wrong_input([problem])
-
-
-class StrictRoute(APIRoute):
-    """A route whose JSON body can be read in one way only: a key given twice is refused."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The handler, with a strict reader of the body."""
-        handle = super().get_route_handler()
-
-        async def strict(request: Request) -> Response:
-            return await handle(_StrictRequest(request.scope, request.receive))
-
-        return strict
 
 
 def refusal_of(error: Exception) -> Refused:

@@ -2,17 +2,19 @@
 
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from functools import partial
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from anyio import sleep, to_thread
 from fastapi import APIRouter, Depends, Header, Path, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 
 from s3t.errors import S3TError
+from s3t.json_text import JsonError, read_json
 from s3t.results.answers import Predictions
 from s3t.results.changes import Deletion
 from s3t.results.log import Location, LogEntry
@@ -31,7 +33,7 @@ from s3t_server.documents import (
     RefusalRequest,
     RepairRequest,
 )
-from s3t_server.problems import MEDIA_TYPE, Refused, StrictRoute
+from s3t_server.problems import MEDIA_TYPE, Refused, wrong_input
 from s3t_server.served import ServedRun
 
 _BEARER = HTTPBearer(auto_error=False, description="A token of the run, made with `s3t token create`.")
@@ -58,24 +60,50 @@ _OF_ALL = refusals(
 _NOT_FOUND, _CONFLICT = HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT
 
 
+class _StrictRequest(Request):
+    async def json(self) -> Any:
+        try:
+            return read_json(await self.body())
+        except JsonError as error:
+            problem = f"body: {error}"
+        raise wrong_input([problem])
+
+
+class _StrictRoute(APIRoute):
+    """A route that looks at the token before it reads the body, whose JSON can be read in one way only: a key given
+    twice is refused."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The handler, with both around it."""
+        handle = super().get_route_handler()
+        admissions = [each.call for each in self.dependant.dependencies if isinstance(each.call, Requires)]
+
+        async def strict(request: Request) -> Response:
+            for admission in admissions:
+                await admission.admit(request)
+            return await handle(_StrictRequest(request.scope, request.receive))
+
+        return strict
+
+
 def group(tag: str, *dependencies: Any) -> APIRouter:
     """A router for some routes of a run. Their bodies are read strictly."""
-    return APIRouter(route_class=StrictRoute, tags=[tag], responses=_OF_ALL, dependencies=dependencies)
+    return APIRouter(route_class=_StrictRoute, tags=[tag], responses=_OF_ALL, dependencies=dependencies)
 
 
-def requires(served: ServedRun, *scopes: str) -> Callable[..., Awaitable[Caller]]:
-    """A dependency: the caller of a route that needs one of some scopes."""
+class Requires:
+    """A dependency: the caller of a route that needs one of some scopes, admitted before the body is read."""
 
-    async def caller(
-        request: Request,
-        _documented: Annotated[Any, Depends(_BEARER)] = None,
-        authorization: Annotated[str | None, Header(include_in_schema=False)] = None,
-    ) -> Caller:
-        who = await served.callers.admit(authorization, scopes)
-        note_caller(served, request, who)
-        return who
+    def __init__(self, served: ServedRun, *scopes: str) -> None:
+        self._served, self._scopes = served, scopes
 
-    return caller
+    async def admit(self, request: Request) -> None:
+        who = await self._served.callers.admit(request.headers.get("authorization"), self._scopes)
+        note_caller(self._served, request, who)
+        request.state.caller = who
+
+    async def __call__(self, request: Request, _documented: Annotated[Any, Depends(_BEARER)] = None) -> Caller:
+        return cast(Caller, request.state.caller)
 
 
 def note_caller(served: ServedRun, request: Request, who: Caller) -> None:
@@ -92,7 +120,7 @@ def router_of(served: ServedRun) -> APIRouter:
 
 
 def _answers(served: ServedRun) -> APIRouter:
-    router = group("answers", Depends(requires(served, "predict")))
+    router = group("answers", Depends(Requires(served, "predict")))
 
     @router.post("/predict", summary="Answer inputs", response_model=PredictResponse, responses=refusals(*OF_A_BODY))
     async def predict(asked: PredictRequest) -> Response:
@@ -112,7 +140,7 @@ def _plain(predictions: Predictions, *, run: str, top: int | None) -> dict[str, 
 
 def _deletions(served: ServedRun) -> APIRouter:
     router = group("deletions")
-    reader = Annotated[Caller, Depends(requires(served, "delete", "operate", "audit"))]
+    reader = Annotated[Caller, Depends(Requires(served, "delete", "operate", "audit"))]
 
     @router.post(
         "/deletions",
@@ -123,7 +151,7 @@ def _deletions(served: ServedRun) -> APIRouter:
     )
     async def delete(
         asked: DeletionRequest,
-        caller: Annotated[Caller, Depends(requires(served, "delete"))],
+        caller: Annotated[Caller, Depends(Requires(served, "delete"))],
         idempotency_key: Annotated[
             str | None, Header(max_length=200, description="A request that is made again with it does nothing more.")
         ] = None,
@@ -159,8 +187,8 @@ def _entry(entry: LogEntry, caller: Caller) -> LogEntry:
 
 def _held(served: ServedRun) -> APIRouter:
     router = group("held deletions")
-    operator = Annotated[Caller, Depends(requires(served, "operate"))]
-    reader = Annotated[Caller, Depends(requires(served, "delete", "operate", "audit"))]
+    operator = Annotated[Caller, Depends(Requires(served, "operate"))]
+    reader = Annotated[Caller, Depends(Requires(served, "delete", "operate", "audit"))]
 
     @router.get("/held", summary="List held deletions")
     def all_held(_caller: reader) -> dict[str, list[Held]]:
@@ -194,7 +222,7 @@ def _held(served: ServedRun) -> APIRouter:
 
 def _repairs(served: ServedRun) -> APIRouter:
     router = group("repairs")
-    operator = Annotated[Caller, Depends(requires(served, "operate"))]
+    operator = Annotated[Caller, Depends(Requires(served, "operate"))]
 
     @router.post(
         "/repairs",
@@ -254,7 +282,7 @@ async def _events(served: ServedRun, id: str) -> AsyncIterator[str]:
 
 
 def _state(served: ServedRun) -> APIRouter:
-    router = group("state", Depends(requires(served, "operate")))
+    router = group("state", Depends(Requires(served, "operate")))
 
     @router.get("/status", summary="What is alive")
     def status(response: Response) -> Status:

@@ -20,7 +20,7 @@ from s3t_server.answering import answer, check_model
 from s3t_server.completions import add_texts
 from s3t_server.documents import ForeignBody
 from s3t_server.problems import wrong_input
-from s3t_server.routes import OF_A_BODY, group, refusals, requires
+from s3t_server.routes import OF_A_BODY, Requires, group, refusals
 from s3t_server.served import ServedRun
 
 _TEXT = {"type": "string"}
@@ -83,7 +83,7 @@ def has_shapes(recipe: Recipe) -> bool:
 
 def shapes_of(served: ServedRun) -> APIRouter:
     """Routes of a run, below the address that such a client is given."""
-    router = group("shapes of other servers", Depends(requires(served, "predict")))
+    router = group("shapes of other servers", Depends(Requires(served, "predict")))
 
     @router.get("/v1/models", summary="The run's name, as OpenAI's clients ask for it")
     def models() -> dict[str, Any]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from s3t.errors import InputError
 from s3t.ledger import Ledger, schema
-from s3t.results.serving import Token
+from s3t.results.serving import Token, Visit
 from s3t.run import Run
 from s3t.wording import did_you_mean
 
@@ -24,6 +24,7 @@ PREFIX = "s3t_"
 _MOST_NAME = 100
 _RESERVED = ("open", "policy", "the command line")
 """Names in the ledger of callers without a token, of repairs that nobody asked for, and of the command line."""
+VISIT_SECONDS = 12 * 3600.0
 _MOST_SECONDS = 100 * 365 * 86_400.0
 
 
@@ -87,6 +88,30 @@ class Access:
         """Every token, the oldest first."""
         with self.ledger.reading() as transaction:
             return tuple(transaction.rows.all(Token))
+
+    def enter(self, name: str) -> str:
+        """Begin a visit of the page with the token of a name; the secret that its cookie holds. That is no token: other
+        ports of the host, to which browsers send it, too, can do with it what the page can, for some hours."""
+        secret, visits = secrets.token_urlsafe(32), schema.visits
+        with self.ledger.writing() as transaction:
+            now = transaction.rows.now()
+            transaction.rows.delete(visits, visits.c.expires_at <= now)
+            visit = Visit(digest=digest_of(secret), token=name, expires_at=now + VISIT_SECONDS)
+            transaction.rows.add(visit)
+        return secret
+
+    def visiting(self, secret: str) -> Token | None:
+        """The token with which a visit began; None if it is over."""
+        with self.ledger.reading() as transaction:
+            visit = transaction.rows.find(Visit, digest=digest_of(secret))
+            if visit is None or visit.expires_at <= transaction.rows.now():
+                return None
+            return transaction.rows.find(Token, name=visit.token)
+
+    def leave(self, secret: str) -> None:
+        """End a visit."""
+        with self.ledger.writing() as transaction:
+            transaction.rows.delete(schema.visits, schema.visits.c.digest == digest_of(secret))
 
     def find(self, secret: str) -> Token | None:
         """The token of a secret, whether or not it is still accepted; None if there never was one."""

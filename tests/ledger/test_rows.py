@@ -8,7 +8,7 @@ from sqlalchemy import LargeBinary, String, select, update
 from s3t.errors import IntegrityError
 from s3t.ledger import Clone, ExportRow, Ledger, Transaction, schema
 from s3t.ledger.rows import CHECKED
-from s3t.results.serving import Held, Token
+from s3t.results.serving import Held, Token, Visit
 from tests.ledger.world import PERSON, PLACES, accept, an_export, taking, token
 
 UNCHECKED = {"sessions", "claims", "durations", "repairs", "depths"}
@@ -28,6 +28,7 @@ READS = {
     "exports": lambda transaction: transaction.rows.all(ExportRow),
     "withdrawals": lambda transaction: transaction.exports.tainted(),
     "tokens": lambda transaction: transaction.rows.all(Token),
+    "visits": lambda transaction: transaction.rows.all(Visit),
     "held": lambda transaction: transaction.rows.all(Held),
     "held_names": lambda transaction: [transaction.held.names_of(held) for held in transaction.rows.all(Held)],
     "admitted": lambda transaction: transaction.held.rates("caller", but=""),
@@ -48,6 +49,7 @@ def full(ledger):
         transaction.rows.insert(schema.clones, [{"path": "/a", "host": "here"}])
         holder = {"name": "caller", "scopes": ("predict",), "per_minute": None}
         transaction.rows.add(Token(digest=b"d" * 32, created_at=0.0, expires_at=60.0, revoked_at=None, **holder))
+        transaction.rows.add(Visit(digest=b"v" * 32, token="caller", expires_at=60.0))
         names = {"records": {token(1)}, "subjects": {PERSON}}
         about = {"asked_by": "a", "asked_at": 0.0, "why": "many", "request": b"r" * 32, "content": b"c" * 32}
         transaction.held.add(Held(id="0" * 16, names=2, records=2, **about), **names)

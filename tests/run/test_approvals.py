@@ -114,6 +114,16 @@ def test_approved_by_another_it_is_the_deletion_that_was_asked_for(run, tmp_path
     other.close()
 
 
+def test_nobody_joins_the_request_of_another_whom_they_could_then_approve(run):
+    held = ask(run, records=["r3"], key="ticket")
+    assert ask(run, records=["r3"], key="ticket") == held
+    with pytest.raises(InputError, match="is that of another caller's request; use one of your own"):
+        ask(run, records=["r3"], key="ticket", caller="ops")
+    own = ask(run, records=["r3"], key="another", caller="ops")
+    with pytest.raises(InputError, match="another token has to approve"):
+        run.approvals.approve(own.id, by="ops")
+
+
 def slices_of(run):
     return {path.relative_to(run.path): path.read_bytes() for path in run.path.glob("slices/**/*.parquet")}
 

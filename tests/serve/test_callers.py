@@ -90,7 +90,10 @@ def test_no_route_answers_without_a_token_that_is_accepted(client, tokens, path,
 
 
 def test_the_token_is_looked_at_before_the_form_of_the_body_is(client):
-    assert client.post("/v1/predict", headers={"Authorization": ""}, json={"inputs": 3}).status_code == 401
+    for body in ({"json": {"inputs": 3}}, {"content": b"{", "headers": {"Content-Type": "application/json"}}):
+        for authorization, status in (("", 401), (client.headers["Authorization"], 422)):
+            headers = body.get("headers", {}) | {"Authorization": authorization}
+            assert client.post("/v1/predict", **{**body, "headers": headers}).status_code == status
 
 
 def test_scopes_may_be_open_and_deletion_is_not_by_that(path):

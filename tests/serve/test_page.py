@@ -13,6 +13,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 import s3t
+from s3t.ledger.rows import Rows
+from s3t.results.serving import Visit
 from s3t.run.approvals import Approvals
 from s3t_server.app import create_app
 from s3t_server.page.board import ANY_SCOPE, Board, Forecasts
@@ -20,7 +22,7 @@ from s3t_server.page.board import SCOPES as SECTIONS
 from s3t_server.page.routes import page_of, static_files
 from s3t_server.repairs import Repairs
 from s3t_server.settings import Settings
-from s3t_server.tokens import SCOPES, Access
+from s3t_server.tokens import SCOPES, VISIT_SECONDS, Access
 from testing import tiny
 from testing.served import serving
 
@@ -153,10 +155,39 @@ def test_the_cookie_is_kept_from_scripts_and_from_other_sites_and_ends_with_the_
     assert {"httponly", "samesite=strict", "path=/"} <= set(plain.split("; "))
     assert not {"secure", "max-age", "expires"} & {part.partition("=")[0] for part in plain.split("; ")}
     sent = {"Origin": ORIGIN, "Content-Type": "application/x-www-form-urlencoded", "X-Forwarded-Proto": "https"}
-    assert "secure" in post(client, "/sign-in", headers=sent, token=tokens["all"]).headers["set-cookie"].lower()
+    by_tls = post(client, "/sign-in", headers=sent, token=tokens["all"]).headers["set-cookie"].lower()
+    assert "secure" in by_tls
+    assert by_tls.startswith("__host-")
     client = visit("all")
     assert post(client, "/sign-out").status_code == 303
     assert client.get("/").status_code == 401
+
+
+def test_a_cookie_is_of_a_visit_and_no_token(visit, tokens, path, monkeypatch):
+    client = visit("all")
+    ((name, value),) = client.cookies.items()
+    assert value != tokens["all"]
+    client.cookies.clear()
+    assert client.get("/v1/status", headers={"Authorization": f"Bearer {value}"}).status_code == 401
+
+    def copied():
+        return client.get("/", headers={"Cookie": f"{name}={value}"}).status_code
+
+    assert (copied(), client.get("/", headers={"Cookie": f"{name}={tokens['all']}"}).status_code) == (200, 401)
+    client.cookies.set(name, value)
+    post(client, "/sign-out")
+    client.cookies.clear()
+    assert copied() == 401
+    visit("all")
+    ((name, value),) = client.cookies.items()
+    assert copied() == 200
+    now = Rows.now
+    monkeypatch.setattr(Rows, "now", lambda rows: now(rows) + VISIT_SECONDS)
+    assert copied() == 401
+    visit("operate")
+    monkeypatch.undo()
+    with s3t.Run.open(path) as run, run.parts.ledger.reading() as transaction:
+        assert [each.token for each in transaction.rows.all(Visit)] == ["operate"]
 
 
 OTHERS = [

@@ -29,7 +29,7 @@ from sqlalchemy.schema import SchemaItem
 
 from s3t.core import Kind, Place, Stage
 from s3t.ledger.state import Clone, DepthChange, ExportRow, RecordRow
-from s3t.results.serving import Held, Repair, Token
+from s3t.results.serving import Held, Repair, Token, Visit
 
 MAC = "mac"
 T = TypeVar("T")
@@ -290,6 +290,9 @@ withdrawals = _table(
 
 tokens = _table_of(Token, "tokens", UniqueConstraint("digest"), key="name", order="created_at", copied=False)
 """Bearer tokens of callers of a run's servers, and what each may do."""
+
+visits = _table_of(Visit, "visits", key="digest", copied=False)
+"""Browsers that have signed in to the page of a run's servers, until they sign out or their time is over."""
 
 repairs = _table_of(Repair, "repairs", key="id", order="-asked_at", checked=False, copied=False)
 """Repairs by servers, for those who look on. Nothing is decided by them but who repairs, so they have no check."""

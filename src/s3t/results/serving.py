@@ -37,6 +37,16 @@ class Token(Result):
         return "the token has expired" if self.expires_at is not None and time >= self.expires_at else None
 
 
+class Visit(Result):
+    """A browser that has signed in to a server's page."""
+
+    digest: bytes
+    """SHA-256 of what its cookie holds."""
+    token: str
+    """Name of the token with which it has signed in."""
+    expires_at: Time
+
+
 class Held(Result):
     """A request for deletion that an operator has to approve, or had to."""
 

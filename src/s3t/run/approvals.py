@@ -184,6 +184,8 @@ def _admitted(transaction: Transaction, asked: _Asked) -> Held | InputError | No
     if same is not None and same.content != request.content:
         reason = "was used for a request with other names; use a new key for a new request"
         return InputError("the idempotency key", reason)
+    if same is not None and same.asked_by != caller:  # who joined a request could then approve it
+        return InputError("the idempotency key", "is that of another caller's request; use one of your own")
     if same is not None:
         return same
     located = transaction.locate(records=request.records.keys(), subjects=request.subjects.keys())

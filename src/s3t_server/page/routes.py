@@ -27,7 +27,7 @@ from s3t_server.documents import MAX_NAMES, DeletionRequest, RepairRequest
 from s3t_server.page.board import ANY_SCOPE, SCOPES
 from s3t_server.page.rendering import HEADERS, asset_response, html
 from s3t_server.page.sections import Desk, Page, sections_for
-from s3t_server.page.visitors import caller_with, form_of, sign_in, sign_out, visitor, wrong_form
+from s3t_server.page.visitors import form_of, sign_in, sign_out, visitor, wrong_form
 from s3t_server.problems import Refused, refusal_of
 
 _LOOK_SECONDS, _STREAM_SECONDS = 0.5, 20.0
@@ -125,10 +125,8 @@ def _of_text(text: str) -> dict[str, str]:
 def _add_signing_in(router: APIRouter, page: Page) -> None:
     @router.post("/sign-in")
     def enter(request: Request, form: _Form) -> Response:
-        token = form.get("token", "").strip()
-        caller_with(page.served, request, token, *ANY_SCOPE)
         response = _to_page("")
-        sign_in(page.served, request, response, token)
+        sign_in(page.served, request, response, form.get("token", "").strip(), *ANY_SCOPE)
         return response
 
     @router.post("/sign-out")

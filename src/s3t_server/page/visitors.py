@@ -1,4 +1,4 @@
-"""Visitors of the page: a token in a cookie, and forms that were sent from the page itself."""
+"""Visitors of the page: a cookie of their visit, and forms that were sent from the page itself."""
 
 from __future__ import annotations
 
@@ -18,33 +18,35 @@ _FORM = "application/x-www-form-urlencoded"
 _MOST_FIELDS = 20
 
 
-def cookie_of(served: ServedRun) -> str:
-    """Name of the cookie with the visitor's token of a run: each run has tokens of its own."""
-    return f"s3t-{hashlib.sha256(served.name.encode()).hexdigest()[:12]}"
+def cookie_of(served: ServedRun, request: Request) -> str:
+    """Name of the cookie of a visit: each run has tokens of its own, so visits, too."""
+    name = f"s3t-{hashlib.sha256(served.name.encode()).hexdigest()[:12]}"
+    return f"__Host-{name}" if _is_secure(request) else name
 
 
 def visitor(served: ServedRun, request: Request, *scopes: str) -> Caller:
     """The visitor, if they have one of some scopes. The check is that of every other route."""
-    token = request.cookies.get(cookie_of(served))
-    return caller_with(served, request, token, *scopes)
-
-
-def caller_with(served: ServedRun, request: Request, token: str | None, *scopes: str) -> Caller:
-    """The holder of a token; errors as of `visitor`."""
-    who = served.callers.check(None if token is None else f"Bearer {token}", scopes)
+    callers, visit = served.callers, request.cookies.get(cookie_of(served, request))
+    token = None if visit is None else callers.access.visiting(visit)
+    who = callers.check(None, scopes) if token is None else callers.allowed(token, scopes)
     note_caller(served, request, who)
     return who
 
 
-def sign_in(served: ServedRun, request: Request, response: Response, token: str) -> None:
-    """Let the browser keep a token until it is closed. No script can read it, and no other site can send it."""
-    response.set_cookie(
-        cookie_of(served), token, httponly=True, samesite="strict", secure=_is_secure(request), path="/"
-    )
+def sign_in(served: ServedRun, request: Request, response: Response, secret: str, *scopes: str) -> None:
+    """Begin a visit by the token of a secret. It ends with the browser. No script can read its cookie, and no other
+    site can send it."""
+    access, name, secure = served.callers.access, cookie_of(served, request), _is_secure(request)
+    who = served.callers.allowed(access.find(secret), scopes)
+    note_caller(served, request, who)
+    response.set_cookie(name, access.enter(who.name), httponly=True, samesite="strict", secure=secure, path="/")
 
 
 def sign_out(served: ServedRun, request: Request, response: Response) -> None:
-    response.delete_cookie(cookie_of(served), httponly=True, samesite="strict", secure=_is_secure(request), path="/")
+    name, secure = cookie_of(served, request), _is_secure(request)
+    if (visit := request.cookies.get(name)) is not None:
+        served.callers.access.leave(visit)
+    response.delete_cookie(name, httponly=True, samesite="strict", secure=secure, path="/")
 
 
 def _is_secure(request: Request) -> bool:
