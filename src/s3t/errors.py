@@ -100,6 +100,10 @@ class DecidedError(InputError):
     """A decision on a held request for deletion that cannot be made any more."""
 
 
+class TooLongError(InputError):
+    """Prompts with more tokens than the model takes."""
+
+
 class OwnRequestError(InputError):
     """An approval of a held request for deletion by the caller that asked for it."""
 

@@ -26,6 +26,7 @@ from s3t.errors import (
     OwnRequestError,
     S3TError,
     StorageError,
+    TooLongError,
     TooManyHeldError,
     UnknownNamesError,
 )
@@ -47,6 +48,12 @@ _OF_ERRORS: Sequence[tuple[type[S3TError], int, str]] = (
     (IntegrityError, HTTPStatus.INTERNAL_SERVER_ERROR, "the run is damaged, restored or moved"),
 )
 """The first that fits decides."""
+_CODES = {
+    HTTPStatus.UNAUTHORIZED: "invalid_api_key",
+    HTTPStatus.NOT_FOUND: "model_not_found",
+    HTTPStatus.TOO_MANY_REQUESTS: "rate_limit_exceeded",
+}
+"""Codes of OpenAI's errors."""
 
 
 class Refused(HTTPException):
@@ -60,16 +67,21 @@ class Refused(HTTPException):
         title: str | None = None,
         problems: Sequence[str] = (),
         headers: Mapping[str, str] | None = None,
+        code: str | None = None,
     ) -> None:
         super().__init__(int(status), detail, None if headers is None else dict(headers))
         self.title, self.problems = title or HTTPStatus(status).phrase, tuple(problems)
+        self.code = code or _CODES.get(HTTPStatus(status))
 
     def response(self, path: str) -> JSONResponse:
-        """The problem document for a request's path."""
+        """The problem document for a request's path. OpenAI's clients know wrong input by another status."""
+        status = self.status_code
+        if path.endswith("/completions") and status == HTTPStatus.UNPROCESSABLE_ENTITY:
+            status = HTTPStatus.BAD_REQUEST
         document: dict[str, Any] = {
             "type": "about:blank",
             "title": self.title,
-            "status": self.status_code,
+            "status": status,
             "detail": self.detail,
         }
         if self.problems:
@@ -79,13 +91,14 @@ class Refused(HTTPException):
         elif path.endswith("/predict") and not path.endswith("/v1/predict"):  # text-embeddings-inference
             kind = "Validation" if self.status_code < HTTPStatus.TOO_MANY_REQUESTS else "Backend"
             document |= {"error": self.for_openai()["message"], "error_type": kind}
-        return JSONResponse(document, self.status_code, headers=self.headers, media_type=MEDIA_TYPE)
+        return JSONResponse(document, status, headers=self.headers, media_type=MEDIA_TYPE)
 
     def for_openai(self) -> dict[str, Any]:
-        """The same as an error of OpenAI, of which its clients show the message alone."""
+        """The same as an error of OpenAI, whose clients show the message alone."""
         more = [problem for problem in self.problems if problem not in str(self.detail)]
         message = f"{self.detail}: {'; '.join(more)}" if more else self.detail
-        return {"message": message, "type": self.title, "param": None, "code": str(self.status_code)}
+        kind = "invalid_request_error" if self.status_code < HTTPStatus.INTERNAL_SERVER_ERROR else "server_error"
+        return {"message": message, "type": kind, "param": None, "code": self.code}
 
 
 def wrong_input(problems: Sequence[str]) -> Refused:
@@ -119,7 +132,8 @@ def refusal_of(error: Exception) -> Refused:
         os.kill(os.getpid(), signal.SIGTERM)
     problems = error.problems if isinstance(error, InputError) else ()
     again = {"Retry-After": "1"} if status == HTTPStatus.SERVICE_UNAVAILABLE else None
-    return Refused(status, _detail(error, title), title=title, problems=problems, headers=again)
+    code = "context_length_exceeded" if isinstance(error, TooLongError) else None
+    return Refused(status, _detail(error, title), title=title, problems=problems, headers=again, code=code)
 
 
 def _detail(error: S3TError, title: str | None) -> str:

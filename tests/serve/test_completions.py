@@ -261,12 +261,12 @@ def test_a_chat_is_answered(made, tmp_path):
         refused = client.post(COMPLETIONS, json={"prompt": "w1"})
         assert (refused.status_code, CHAT in refused.json()["detail"]) == (404, True)
         for wrong in ("w1", [], [1], [{"role": "user"}], [{"role": "user", "content": [{"type": "image_url"}]}]):
-            assert client.post(CHAT, json={"messages": wrong}).status_code == 422
+            assert client.post(CHAT, json={"messages": wrong}).status_code == 400
         ended = [*chat, {"role": "assistant", "content": "w3"}]
         assert "assistant's turn" in client.post(CHAT, json={"messages": ended}).json()["detail"]
         half = '{"messages": [{"role": "user", "content": "\\ud800"}]}'
         refused = client.post(CHAT, content=half, headers={"Content-Type": "application/json"})
-        assert (refused.status_code, "surrogate" in refused.json()["detail"]) == (422, True)
+        assert (refused.status_code, "surrogate" in refused.json()["detail"]) == (400, True)
 
 
 @pytest.mark.integration
@@ -279,7 +279,7 @@ def test_prompts_are_rows_where_the_recipe_has_a_template(made, tmp_path):
         found = client.post(COMPLETIONS, json={"prompt": rows, "seed": 1}).json()
         assert [choice["text"] for choice in found["choices"]] == list(wanted.texts)
         assert client.post(COMPLETIONS, json={"prompt": rows[0], "seed": 1}).status_code == 200
-        assert client.post(COMPLETIONS, json={"prompt": "w3"}).status_code == 422
+        assert client.post(COMPLETIONS, json={"prompt": "w3"}).status_code == 400
 
 
 # --- what is refused
@@ -326,11 +326,13 @@ def test_prompts_are_rows_where_the_recipe_has_a_template(made, tmp_path):
 )
 def test_what_cannot_be_honoured_is_refused_by_name(client, body, named):
     refused = client.post(COMPLETIONS, json={"prompt": "w7"} | body)
-    assert refused.status_code == 422, refused.text
+    assert refused.status_code == 400, refused.text
     assert refused.headers["content-type"] == "application/problem+json"
     found = refused.json()
     assert named in found["error"]["message"]
-    assert found["error"]["code"] == "422"
+    assert found["error"]["type"] == "invalid_request_error"
+    too_long = body == {"prompt": "w1 " * 60}
+    assert found["error"]["code"] == ("context_length_exceeded" if too_long else None)
     assert "w7" not in refused.text
     assert "sekret" not in refused.text
 
@@ -372,7 +374,7 @@ def test_the_routes_are_open_to_those_who_may_predict(made, tmp_path, kind, own,
         for route in (own, other):
             assert client.post(route, json=BODIES[route]).status_code == 401
             refused = client.post(route, json=BODIES[route], headers=bearer("s3t_x"))
-            assert (refused.status_code, refused.json()["error"]["code"]) == (401, "401")
+            assert (refused.status_code, refused.json()["error"]["code"]) == (401, "invalid_api_key")
             for scope in SCOPES:
                 status = client.post(route, json=BODIES[route], headers=bearer(tokens[scope])).status_code
                 assert status == (403 if scope != "predict" else 200 if route == own else 404)
@@ -454,7 +456,7 @@ def test_a_stream_that_a_deletion_overtakes_ends_with_an_error(client, seed, del
                 found.append(json.loads(line.removeprefix("data: ")))
     assert len(turns) == 3
     assert len(found) <= 3  # what two turns wrote, and the error; no [DONE]
-    assert found[-1]["error"]["code"] == "503"
+    assert found[-1]["error"]["type"] == "server_error"
     assert "a deletion took a stage that was writing" in found[-1]["error"]["message"]
     assert all(one["system_fingerprint"] == "s3t-generation-0" for one in found[:-1])
     wait_until(lambda: deletion.state() in ("effective", "erased"))
@@ -535,7 +537,7 @@ def test_a_fault_in_the_middle_of_a_stream_is_told_without_its_text(client, seed
     monkeypatch.setattr(Work, "confirm", confirm)
     with client.stream("POST", COMPLETIONS, json=asked(seed, stream=True)) as answer:
         found = events(answer)
-    assert json.loads(found[-1])["error"]["type"] == "disk or database refused"
+    assert json.loads(found[-1])["error"]["type"] == "server_error"
     assert "secret" not in "".join(found)
 
 

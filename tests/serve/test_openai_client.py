@@ -82,7 +82,7 @@ def test_completions_whole_and_streamed_with_real_errors(path, stories):
         assert parts[-1].usage == whole.usage
         likely = client.completions.create(model="stories", prompt=prompt, logprobs=2, **HOW).choices[0].logprobs
         assert "".join(likely.tokens) == wanted.texts[0]
-        with pytest.raises(openai.UnprocessableEntityError, match="logit_bias: cannot be honoured"):
+        with pytest.raises(openai.BadRequestError, match="logit_bias: cannot be honoured"):
             client.completions.create(model="stories", prompt=prompt, logit_bias={"5": 1})
         with pytest.raises(openai.NotFoundError, match="this address serves stories"):
             client.completions.create(model="gpt", prompt=prompt)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from s3t.errors import InputError
+from s3t.errors import InputError, TooLongError
 from s3t.events import Progress, WorkStep, silent
 from s3t.models.language import LanguageEncoder, Way, next_logits
 from s3t.models.passes import HEAD_TOKENS, Passes, tiled
@@ -279,7 +279,7 @@ def write_after(
         if not 0 < len(prompt) < positions
     ]
     if problems:
-        raise InputError("generate", problems)
+        raise TooLongError("generate", problems)
     steps: Iterator[list[Piece]] | None = None
     lend = True
     while lend:
