@@ -54,19 +54,37 @@ Renderer: TypeAlias = "Callable[[Predictions], Any]"
 
 class FencedResponse(Response, ABC):
     """A response that leaves only while no deletion overtakes it. Else it is made again: each takes a stage, so
-    there is an end."""
+    there is an end. A client that goes away gets nothing, and nothing more is computed for it."""
 
     def __init__(self, served: ServedRun) -> None:
         super().__init__()
         self._served = served
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        sent, gone = asyncio.ensure_future(self._sent(scope, send)), asyncio.ensure_future(_disconnected(receive))
+        try:
+            await asyncio.wait((sent, gone), return_when=asyncio.FIRST_COMPLETED)
+            if sent.done():
+                sent.result()
+        finally:
+            gone.cancel()
+            sent.cancel()
+            await asyncio.wait((sent, gone))
+            if not sent.cancelled():
+                sent.exception()  # nobody is there to be told
+
+    async def _sent(self, scope: Scope, send: Send) -> None:
         while not await self._attempt(scope, send):
             pass
 
     @abstractmethod
     async def _attempt(self, scope: Scope, send: Send) -> bool:
         """Make the answer and send it; False if a deletion has overtaken it before anything left."""
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 class PendingResponse(FencedResponse):

@@ -4,21 +4,19 @@ Fields that change nothing here are ignored; what would change the text and cann
 are values here, as in `s3t_server.routes`.
 """
 
-import asyncio
 import json
 import logging
 import secrets
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Response
 from pydantic import Field, StrictBool, StrictInt, StrictStr, WithJsonSchema
-from starlette.types import Receive, Scope, Send
+from starlette.types import Scope, Send
 
 from s3t.errors import OvertakenError, S3TError
 from s3t.prediction.generation import Finish, Likely, Piece, Sampling, WrittenToken
@@ -30,7 +28,7 @@ from s3t_server.documents import ForeignBody, RequestBody
 from s3t_server.problems import Refused, refusal_of, wrong_input
 from s3t_server.routes import OF_A_BODY, refusals
 from s3t_server.served import ServedRun
-from s3t_server.writing import Gone, Order
+from s3t_server.writing import Order
 
 DEFAULT_TOKENS = 16
 """Tokens of a completion whose request names none, as OpenAI has it."""
@@ -331,7 +329,7 @@ class TextsResponse(FencedResponse):
     """Texts that deletions wait for until they are handed to the connection.
 
     A whole text that a deletion overtakes is written anew. What has left of a stream cannot be taken back, so an error
-    ends it. A client that goes away gets nothing, and its texts end.
+    ends it.
     """
 
     def __init__(
@@ -340,14 +338,6 @@ class TextsResponse(FencedResponse):
         super().__init__(served)
         self._prompts, self._sampling, self._shape = prompts, sampling, shape
         self._send_texts = self._parts if stream else self._whole
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._gone = asyncio.ensure_future(_disconnected(receive))
-        try:
-            with suppress(Gone):
-                await super().__call__(scope, receive, send)
-        finally:
-            self._gone.cancel()
 
     async def _attempt(self, scope: Scope, send: Send) -> bool:
         order = self._served.scribe.order(self._prompts, self._sampling)
@@ -360,7 +350,7 @@ class TextsResponse(FencedResponse):
         """Send finished texts; False if a deletion has overtaken them."""
         texts = Collected(order.count)
         try:
-            while (pieces := await order.part(self._gone)) is not None:
+            while (pieces := await order.part()) is not None:
                 texts.add(pieces)
         except OvertakenError:
             return False
@@ -379,7 +369,7 @@ class TextsResponse(FencedResponse):
         try:
             pieces: Sequence[Piece] | None = ()
             while pieces is not None:
-                pieces = await order.part(self._gone)
+                pieces = await order.part()
                 pending = order.pending
                 for document in self._shape.chunks(pieces, texts, pending):
                     if not await may_leave(pending):
@@ -401,11 +391,6 @@ class TextsResponse(FencedResponse):
             await handover.part(b"data: [DONE]\n\n", last=True)
             self._served.metrics.answered(self._served.name, order.count)
         return True
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 def _event(document: dict[str, Any]) -> bytes:

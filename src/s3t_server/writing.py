@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from s3t.errors import ClosedError, OvertakenError
 from s3t_server.problems import Refused
@@ -23,10 +23,6 @@ TURN_SECONDS = 0.05
 """Time for which one request's texts are written before those of the next."""
 _PAUSE_SECONDS = 0.001
 """Between turns: a thread that waits for the model, to predict with another run, gets it then."""
-
-
-class Gone(Exception):  # noqa: N818
-    """The client has closed its connection."""
 
 
 class Order:
@@ -60,17 +56,9 @@ class Order:
         """True if this process knows of a deletion that has taken what the texts use."""
         return self._texts is not None and self._texts.overtaken
 
-    async def part(self, gone: asyncio.Future[None]) -> Sequence[Piece] | None:
+    async def part(self) -> Sequence[Piece] | None:
         """Next written pieces; None at the end."""
-        next_part = asyncio.ensure_future(self._parts.get())
-        either: set[asyncio.Future[Any]] = {next_part, gone}
-        try:
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            if not next_part.done():
-                raise Gone
-        finally:
-            next_part.cancel()
-        part = next_part.result()
+        part = await self._parts.get()
         if isinstance(part, BaseException):
             raise part
         return part

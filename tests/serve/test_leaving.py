@@ -61,6 +61,11 @@ def batcher(run, **about):
     return Batcher(Holder(run, **about).hold, most=4, wait=0.0, max_queued=100, max_queued_bytes=1 << 20)
 
 
+async def connected():
+    """What a connection hears from a client that stays."""
+    await asyncio.sleep(3600)
+
+
 def waited_for(run):
     """Computations and answers that deletions wait for."""
     return len(roles(run).presence._running)
@@ -110,7 +115,7 @@ def test_an_answer_whose_client_or_lease_ends_is_let_go_of_and_no_part_after_it_
         body = "x" * (PARTS - 1) * answering._PART_BYTES  # and the quotation marks: a part more
         response = PendingResponse(served, run.checked(["w1"]), lambda _predictions: body)
         tasks.append(asyncio.current_task())
-        await response({"state": {}, ABORT: lambda: aborted.append(True)}, None, send)
+        await response({"state": {}, ABORT: lambda: aborted.append(True)}, connected, send)
 
     error = {"reset": ConnectionResetError, "cancelled": asyncio.CancelledError}.get(how, NotTaken)
     try:
@@ -131,7 +136,7 @@ def test_an_answer_that_cannot_be_rendered_is_let_go_of(run):
 
     served = SimpleNamespace(name="run", batcher=answers)
     with pytest.raises(MemoryError):
-        asyncio.run(PendingResponse(served, run.checked(["w1"]), fail)({"state": {}}, None, None))
+        asyncio.run(PendingResponse(served, run.checked(["w1"]), fail)({"state": {}}, connected, None))
     answers.close()
     assert waited_for(run) == 0
 

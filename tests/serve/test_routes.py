@@ -2,13 +2,17 @@
 
 import base64
 import io
+import logging
+import socket
 import threading
+import time
 
 import pytest
 from PIL import Image
 
 import s3t
 from s3t_server.answering import GENERATION_HEADER
+from s3t_server.batching import Batcher
 from testing import tiny
 from testing.served import bearer, serving
 
@@ -195,6 +199,37 @@ def test_several_runs_are_served_under_their_names(path, trained_once, tmp_path)
         assert (client.get("/readyz").status_code, answered) == (200, [200, 200, 503])
         client.post("/runs/other/v1/locate", json={"records": ["r0"]})
         assert 'route="/runs/other/v1/locate"' in client.get("/metrics").text
+
+
+def test_what_clients_have_left_is_not_computed(path, monkeypatch, caplog):
+    computed, began, go_on, usual = [], threading.Event(), threading.Event(), Batcher._answer
+
+    def answer(batcher, batch):
+        computed.append(len(batch))
+        began.set()
+        go_on.wait(30.0)
+        usual(batcher, batch)
+
+    def left():
+        return sum('"status": 499' in record.getMessage() for record in caplog.records)
+
+    monkeypatch.setattr(Batcher, "_answer", answer)
+    body = b'{"inputs": "w1"}'
+    head = f"POST /v1/predict HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+    with serving(path, open_scopes=("predict",), exact=True) as client, caplog.at_level(logging.INFO):
+        first = threading.Thread(target=client.post, args=("/v1/predict",), kwargs={"json": {"inputs": "w2"}})
+        first.start()
+        assert began.wait(30.0)
+        for _ in range(10):
+            with socket.create_connection((client.base_url.host, client.base_url.port)) as connection:
+                connection.sendall(head.encode() + b"\r\n\r\n" + body)
+        until = time.monotonic() + 30.0
+        while left() < 10 and time.monotonic() < until:
+            time.sleep(0.01)
+        go_on.set()
+        first.join()
+        assert client.post("/v1/predict", json={"inputs": "w3"}).status_code == 200
+    assert (left(), computed) == (10, [1, 1])
 
 
 def test_requests_that_come_together_are_answered_as_each_alone(path):
