@@ -383,7 +383,7 @@ def _measured(
                 deleting.append(_timed(partial(run.delete, records=[name], repair=False))[1])
             if names[SINGLES:]:
                 run.delete(records=names[SINGLES:], repair=False)
-            run.repair(hours=0)  # heads alone
+            run.repair(hours=0)  # what takes no training
             before = sample.score(sample.answers(run, sample.held_out))
             _, repairing = _timed(lambda: run.repair(progress=progress))
             answers = sample.answers(run, sample.held_out)

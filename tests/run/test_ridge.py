@@ -166,6 +166,19 @@ def test_a_deletion_takes_one_slice_and_the_answer_goes_on_with_the_others(text_
         assert (shard.serving.order, shard.serving.name, shard.prototypes) == ((0, 1, 2, 3), "head", None)
 
 
+@pytest.mark.parametrize(("method", "kind"), [("ridge", "statistics"), ("protosisa", "prototypes")])
+def test_a_repair_of_no_hours_makes_what_takes_a_pass_and_trains_nothing(method, kind, text_model, tmp_path):
+    table, recipe = tiny.text_table(), recipe_with(text_model)
+    if method == "protosisa":
+        recipe = {name: value for name, value in tiny.recipe(text_model).items() if name != "sequences"}
+        recipe["method"] = method
+    with trained_run(tmp_path / "run", recipe, table) as run:
+        run.delete(records=[records_by_slice(recipe, table)[0, 1][0]], repair=False)
+        made = run.repair(hours=0).stages
+        assert [(stage.kind, stage.prefix) for stage in made] == [(kind, (1,))]
+        assert (run.status().missing == 0) == (method == "ridge")
+
+
 def test_slices_that_are_named_answer_alone(text_model, tmp_path):
     table = tiny.text_table()
     with trained_run(tmp_path / "run", recipe_with(text_model), table) as run:

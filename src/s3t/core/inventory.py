@@ -151,8 +151,15 @@ class Inventory:
 
     def missing(self) -> tuple[Stage, ...]:
         """Stages that the run needs and that are not alive, in the order in which they are trained, parents first."""
-        each = (stage for stage in self._stages_of_slices() if stage not in self.alive)
+        each = self._missing_of_slices()
         return (*each, *self.growth.missing(self._live_prefixes), *self.missing_readouts())
+
+    def missing_passes(self) -> tuple[Stage, ...]:
+        """Those of the missing stages that take a pass through a slice, and no training."""
+        return (*self._missing_of_slices(), *self.missing_readouts())
+
+    def _missing_of_slices(self) -> tuple[Stage, ...]:
+        return tuple(stage for stage in self._stages_of_slices() if stage not in self.alive)
 
     def missing_readouts(self) -> tuple[Stage, ...]:
         """Readouts that the heads of the serving models lack. They are made last: a deeper model needs others."""

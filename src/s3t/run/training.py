@@ -88,8 +88,8 @@ class Trainer:
     parts: Parts
 
     def train_missing(self, progress: Progress, *, workers: WorkerCount, hours: float | None = None) -> Training:
-        """Train and commit every missing stage, parents first; those of orders that are added meanwhile, too. Readouts
-        are made whatever the hours: they take passes, and no training.
+        """Train and commit every missing stage, parents first; those of orders that are added meanwhile, too. What
+        takes passes, and no training, is made whatever the hours.
 
         What is trained is kept, whatever is refused later.
         """
@@ -102,7 +102,7 @@ class Trainer:
             started, recipe = time.monotonic(), self.parts.recipe
             self._forget(lost_stages(self.parts.store, self.parts.ledger.snapshot().stages))
             inventory = self._inventory()
-            missing = inventory.missing() if time.time() < until else inventory.missing_readouts()
+            missing = inventory.missing() if time.time() < until else inventory.missing_passes()
             places = placements(workers, missing, recipe.training)
             ends: dict[Stage, StageEnd] = {}
 
@@ -142,15 +142,15 @@ class Trainer:
             return self.train_missing(progress, workers=workers)
 
     def _train_here(self, progress: Progress, until: float) -> EngineReport:
-        """Readouts come first and last, whatever the time: of models that serve, and of those that are deeper then."""
+        """Passes come first and last, whatever the time: of models that serve, and of those that are deeper then."""
 
         def done(missing: Callable[[Inventory], Sequence[Stage]], until: float = math.inf) -> EngineReport:
             return run_stages(
                 lambda: missing(self._inventory()), lambda stage: self._train_stage(stage, progress), until=until
             )
 
-        readouts = Inventory.missing_readouts
-        each = [done(readouts), done(Inventory.missing, until), done(readouts)]
+        passes = Inventory.missing_passes
+        each = [done(passes), done(Inventory.missing, until), done(passes)]
         return EngineReport(
             trained=tuple(stage for report in each for stage in report.trained),
             discarded=sum(report.discarded for report in each),
