@@ -6,6 +6,7 @@ S3TError
 │   ├── DataError             a table of records
 │   ├── SettingError          the settings of the sequences: L, B, the prior
 │   ├── PlanningError         a plan: a prior, counts of records, top slices
+│   ├── TooLongError          prompts with more tokens than the model takes
 │   ├── DecidedError          a held request that was approved, refused, or overtaken
 │   ├── OwnRequestError       a held request, by the caller that asked for it
 │   ├── TooManyHeldError      a deletion by a caller of whom too many wait for approval
