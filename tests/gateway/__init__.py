@@ -74,6 +74,6 @@ def state_of(client, id=1):
     return client.get(f"/v1/deletions/{id}").json()["state"]
 
 
-def ready(client):
-    """True if the gateway can answer."""
-    return client.get("/v1/readyz").status_code == 200
+def ready(client, *, run=""):
+    """True if the gateway of the first run can answer, or that of another (`/runs/NAME`)."""
+    return client.get(f"{run}/v1/readyz").status_code == 200

@@ -274,7 +274,7 @@ def test_two_runs_and_strangers_share_an_engine(path, engine, server, folder, tm
     s3t.Run.clone(path, tmp_path / "clone").close()
     open_to_all = {"open_scopes": ("predict", "delete", "operate", "audit"), "repair": False}
     with serving(path, tmp_path / "clone", engine=server.url, engine_adapters=folder, **open_to_all) as client:
-        until(lambda: ready(client))
+        until(lambda: ready(client) and ready(client, run="/runs/clone"))
         (stranger,) = [each for each in folder.glob("*/*") if each.name.startswith("shard-001")][:1]
         assert engine.load("another-tenant", str(stranger)).status_code == 200
         assert len(engine.adapters) == 5
