@@ -133,10 +133,10 @@ def _recipe(config: Config, setting: SlicedTaskSettings, found: Task, system: st
 
 
 def _scores(run: s3t.Run, found: Task) -> dict[str, float]:
-    """Of ridge heads, and of the trained heads of the same stages; empty where nothing answers."""
+    """Of ridge heads, where no model lives the base model's; and of the trained heads of the same models."""
     try:
         scores = {"ridge": run.evaluate(found.test, per_depth=False).metrics[found.metric]}
-        if run.recipe.method.trains:
+        if run.inventory().members():
             scores["trained"] = measures(run, found.test, trained_heads(run))[found.metric]
     except NoLiveShardError:
         return {}

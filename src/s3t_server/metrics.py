@@ -83,7 +83,7 @@ _GAUGES = {
     "held_deletions": "Requests for deletion that wait for an operator.",
     "deletions_to_less_depth": "Expected number of deletions, without repair, until the shallowest shard loses depth.",
     "deletions_to_first_dead_shard": "Expected number of deletions, without repair, until one more shard dies.",
-    "deletions_to_last_dead_shard": "Expected number of deletions, without repair, until no shard answers.",
+    "deletions_to_last_dead_shard": "Expected number of deletions, without repair, until no shard is alive.",
     "sessions": "Open runs that predict or train and count as alive: servers' workers, and trainers.",
     "oldest_heartbeat_seconds": "Seconds since the heartbeat of the open run that has been silent longest.",
     "repair_running": "1 while a server's repair runs or waits to be taken up.",

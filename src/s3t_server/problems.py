@@ -139,7 +139,7 @@ def refusal_of(error: Exception) -> Refused:
 def _detail(error: S3TError, title: str | None) -> str:
     """Sentence for a caller. A fault of the server is told without paths and hosts, with the run's state after it."""
     if isinstance(error, NoLiveShardError):
-        return "no model of the run is alive; a repair brings some back, unless it holds no record"
+        return f"{title}; the run needs a repair, or holds no record"
     if isinstance(error, EngineError):
         return f"{error.public}; the server's log has more"
     if not isinstance(error, StorageError | IntegrityError):

@@ -70,8 +70,7 @@ class _StrictRequest(Request):
 
 
 class _StrictRoute(APIRoute):
-    """A route that looks at the token before it reads the body, whose JSON can be read in one way only: a key given
-    twice is refused."""
+    """A route that looks at the token before it reads the body, and refuses JSON that gives a key twice."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """The handler, with both around it."""

@@ -196,6 +196,17 @@ def test_where_no_model_lives_the_base_model_answers(system, layers, text_model,
         assert measured.metrics["accuracy"] > 0.5
 
 
+def test_where_one_deletion_takes_everything_a_pass_brings_the_base_model_back(text_model, tmp_path):
+    with trained_run(tmp_path / "run", recipe_of(text_model, system="full"), tiny.text_table()) as run:
+        (warning,) = run.delete(records=["r0"], dry_run=True).warnings
+        assert warning.endswith("until `s3t repair` has passed through the records")
+        done = run.delete(records=["r0"])
+        assert {stage.kind for stage in done.repair.stages} == {"readout"}
+        assert done.warnings == run.status().outage
+        assert done.warnings[0].startswith("no model is alive: the base model answers")
+        assert [member[:2] for member in run.predict(tiny.text_table()).members] == [(0, ())]
+
+
 @pytest.mark.parametrize("system", ["s3t", "sisa"])
 def test_the_base_models_head_is_that_of_method_ridge(system, text_model, tmp_path):
     table, one = tiny.text_table(60), {"shards": 1, "slices": 3, "salt": tiny.SALT}

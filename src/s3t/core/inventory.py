@@ -155,7 +155,7 @@ class Inventory:
         return (*each, *self.growth.missing(self._live_prefixes), *self.missing_readouts())
 
     def missing_passes(self) -> tuple[Stage, ...]:
-        """Those of the missing stages that take a pass through a slice, and no training."""
+        """Missing stages that need one pass through a slice, and no training."""
         return (*self._missing_of_slices(), *self.missing_readouts())
 
     def _missing_of_slices(self) -> tuple[Stage, ...]:

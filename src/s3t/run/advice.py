@@ -34,6 +34,8 @@ def outage(inventory: Inventory, *, trained: bool, planned: bool) -> tuple[str, 
         return ()
     if not answering:
         answers, fails = ("WOULD ANSWER", "would fail") if planned else ("ANSWERS", "fails")
+        if inventory.readouts:  # the base model needs no more
+            until = f"until {command} has passed through the records"
         return (f"NO SHARD {answers}: every prediction {fails} {until}",)
     do = "would" if planned else "does" if len(dead) == 1 else "do"
     return (f"{len(dead)} of {counted(len(shards), 'shard')} {do} not answer, {until}",)
