@@ -53,7 +53,12 @@ class ServedRun:
             max_queued=settings.max_queued_inputs,
             max_queued_bytes=settings.max_queued_bytes,
         )
-        self.scribe = Scribe(run.parts.writer, most=settings.max_texts, max_queued=settings.max_queued_texts)
+        self.scribe = Scribe(
+            run.parts.writer,
+            most=settings.max_texts,
+            max_queued=settings.max_queued_texts,
+            together=not settings.exact,
+        )
         self.repairs = Repairs(run)
         self.repairs.start(by_policy=settings.repair, hours_a_day=settings.repair_hours_a_day)
         self.deletions = CapacityLimiter(_DELETING_THREADS)  # they may wait for other servers, and keep no other thread

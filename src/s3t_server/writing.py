@@ -16,11 +16,11 @@ from s3t_server.problems import Refused
 if TYPE_CHECKING:
     from s3t.prediction.generation import Piece, Sampling
     from s3t.records.ingest import IngestedInputs
-    from s3t.run.pending import PendingTexts
+    from s3t.run.pending import OpenDesk, PendingTexts
     from s3t.run.writer import Writer
 
 TURN_SECONDS = 0.05
-"""Time for which one request's texts are written before those of the next."""
+"""Time for which the texts of a desk are written before others join them, or those of the next desk have their turn."""
 _PAUSE_SECONDS = 0.001
 """Between turns: a thread that waits for the model, to predict with another run, gets it then."""
 
@@ -35,6 +35,7 @@ class Order:
         self.prompts = prompts
         self.sampling = sampling
         self._texts: PendingTexts | None = None
+        self.desk: OpenDesk | None = None
         self.left = False
         self._loop = asyncio.get_running_loop()
         self._parts: asyncio.Queue[Sequence[Piece] | BaseException | None] = asyncio.Queue()
@@ -51,11 +52,6 @@ class Order:
             raise RuntimeError("the texts are not begun yet")
         return self._texts
 
-    @property
-    def overtaken(self) -> bool:
-        """True if this process knows of a deletion that has taken what the texts use."""
-        return self._texts is not None and self._texts.overtaken
-
     async def part(self) -> Sequence[Piece] | None:
         """Next written pieces; None at the end."""
         part = await self._parts.get()
@@ -70,16 +66,16 @@ class Order:
             if self._texts is not None:
                 self._texts.release()
 
-    def begun(self, texts: PendingTexts) -> None:
+    def begun(self, desk: OpenDesk, texts: PendingTexts) -> None:
         """Note the texts, in the thread that writes."""
         with self._changing:
-            self._texts = texts
+            self.desk, self._texts = desk, texts
             if self.left:
                 texts.release()
 
     def stop(self) -> None:
-        if self._texts is not None:
-            self._texts.stop()
+        if self.desk is not None:
+            self.desk.leave(self.pending)
 
     def put(self, part: Sequence[Piece] | BaseException | None) -> None:
         """Give the request a part, the end, or an error, in the thread that writes."""
@@ -90,14 +86,21 @@ class Order:
 
 
 class Scribe:
-    """Writes the texts of one run, in a thread of its own."""
+    """Writes the texts of one run, in a thread of its own.
 
-    def __init__(self, writer: Writer, *, most: int, max_queued: int) -> None:
+    Args:
+        most: texts that are written at a time.
+        together: requests are written side by side, where the model can.
+    """
+
+    def __init__(self, writer: Writer, *, most: int, max_queued: int, together: bool) -> None:
         self._writer = writer
         self._most = most
         self._max_queued = max_queued
+        self._together = together
         self._waiting: deque[Order] = deque()
-        self._written: deque[Order] = deque()
+        self._written: list[Order] = []
+        self._desks: deque[OpenDesk] = deque()
         self._changed = threading.Condition()
         self._closed = False
         self._thread = threading.Thread(target=self._work, name="s3t-texts", daemon=True)
@@ -144,12 +147,13 @@ class Scribe:
                     self._written.append(begun[-1])
             for order in begun:
                 self._begin(order)
-            self._end_overtaken()
-            if self._written:
-                with self._changed:
-                    order = self._written[0]
-                    self._written.rotate(-1)
-                self._turn(order)
+            for order in [each for each in self._written if each.left]:
+                self._end(order, None)
+            for desk in [each for each in self._desks if each.overtaken]:
+                self._end_all(desk, OvertakenError())
+            if self._desks:
+                self._turn(self._desks[0])
+                self._desks.rotate(-1)
                 time.sleep(_PAUSE_SECONDS)
         for order in [*self._written, *self._waiting]:
             self._end(order, ClosedError())
@@ -159,27 +163,30 @@ class Scribe:
             self._end(order, None)
             return
         try:
-            order.begun(self._writer.hold(order.prompts, order.sampling))
+            order.begun(*self._writer.hold(order.prompts, order.sampling, self._desks if self._together else ()))
         except BaseException as error:
             self._end(order, error)
+        else:
+            if order.desk is not None and order.desk not in self._desks:
+                self._desks.append(order.desk)
 
-    def _end_overtaken(self) -> None:
-        """Stop orders that a deletion has overtaken or whose client is gone; at each turn, all of them."""
-        for order in [*self._written]:
-            if order.left:
-                self._end(order, None)
-            elif order.overtaken:
-                self._end(order, OvertakenError())
-
-    def _turn(self, order: Order) -> None:
+    def _turn(self, desk: OpenDesk) -> None:
         try:
-            pieces, finished = order.pending.turn(TURN_SECONDS)
+            parts = desk.turn(TURN_SECONDS)
         except BaseException as error:
-            self._end(order, error)
+            self._end_all(desk, error)
             return
-        order.put(pieces)
-        if finished:
-            self._end(order, None)
+        orders = {order.pending: order for order in self._written if order.desk is desk}
+        for texts, pieces, finished in parts:
+            if pieces:
+                orders[texts].put(pieces)
+            if finished:
+                self._end(orders[texts], None)
+
+    def _end_all(self, desk: OpenDesk, error: BaseException) -> None:
+        desk.stop()
+        for order in [order for order in self._written if order.desk is desk]:
+            self._end(order, error)
 
     def _end(self, order: Order, error: BaseException | None) -> None:
         try:
@@ -189,4 +196,6 @@ class Scribe:
         with self._changed:
             if order in self._written:
                 self._written.remove(order)
+        at_work = {each.desk for each in self._written}
+        self._desks = deque(desk for desk in self._desks if desk in at_work)
         order.put(error)

@@ -10,9 +10,8 @@ from safetensors.torch import load_file, save_file
 
 from s3t.errors import RecipeError
 from s3t.models.assembly import assemble, check_assembly
-from s3t.models.language import LanguageEncoder
-from s3t.prediction.generation import Sampling, Written, write
-from s3t.recipe import Language, recipe_from
+from s3t.models.language import Decoding
+from s3t.recipe import recipe_from
 from testing import tiny
 from testing.language import language_recipe, make_language_model
 from tests.models.kinds import SMALL, model_of_kind
@@ -29,25 +28,24 @@ WAYS = {
 }
 
 
-def greedy(model, prompts, encoder, *, way):
-    """Tokens after each prompt: three after the first, six after the others."""
-    texts = [Written(tokenizer=encoder.tokenizer, ends=(), stop=(), most=6 if number else 3) for number in range(3)]
-    groups = [slice(0, 3)] if way == "batched" else [slice(number, number + 1) for number in range(3)]
+def greedy(model, prompts, *, way):
+    """Tokens after each prompt: three after the first, six after the others. The last one joins late, if it can."""
+    found = [[] for _ in prompts]
     with torch.inference_mode():
-        for some in groups:
-            steps = write(
-                model,
-                prompts[some],
-                texts[some],
-                weights_M=[1.0],
-                pad=encoder.pad_token_id,
-                sampling=Sampling(max_new_tokens=6),
-                draws=[torch.Generator() for _ in prompts[some]],
-                cached=way != "uncached",
-            )
-            for _ in steps:
-                pass
-    return [text.tokens for text in texts]
+        decoding = Decoding(model, members=1, pad=0, cached=way != "uncached")
+        for some in [[0, 1, 2], [3]] if way == "batched" else [[number] for number in range(4)]:
+            going, joining = {}, some
+            while going or joining:
+                newest = {place: found[text][-1] for place, text in going.items()}
+                (logits,) = decoding.step(newest, [prompts[text] for text in joining])
+                under_way = [*going.values(), *joining]
+                for text, token in zip(under_way, logits.argmax(-1).tolist(), strict=True):
+                    found[text].append(token)
+                going = {place: text for place, text in enumerate(under_way) if len(found[text]) < (6 if text else 3)}
+                joining = [3] if decoding.joins and len(found[1]) == 4 and not found[3] else []
+            if decoding.joins:
+                break
+    return found
 
 
 def plainly(model, prompt, count):
@@ -60,17 +58,18 @@ def plainly(model, prompt, count):
 
 @pytest.mark.parametrize("kind", WAYS)
 def test_a_model_writes_in_the_first_way_that_is_as_whole_passes(kind, tmp_path):
-    """Texts of unlike length, of which the longest ends first; two hybrids, and two models of states alone."""
+    """Texts of unlike length, of which the longest ends first; two hybrids, and two models of states alone. Where all
+    states are keys and values, another text joins, longer than those under way or shorter."""
     folder = make_language_model(tmp_path / "model", kind=kind)
     adapter = {"target_modules": ["in_proj"]} if "mamba" in kind else {}  # PEFT refuses others
     recipe = recipe_from(language_recipe(folder, adapter=adapter))
     way = check_assembly(folder, recipe).writing
     assert way == WAYS[kind]
     model, _ = assemble(folder, recipe, labels=1)
-    encoder = LanguageEncoder(folder, Language())
-    prompts = [[7, 9, 11, 13, 15, 17, 19], [8, 10], [21, 22, 23, 24]]
-    expected = [plainly(model.base.model, prompt, count) for prompt, count in zip(prompts, (3, 6, 6), strict=True)]
-    assert greedy(model.base.model, prompts, encoder, way=way) == expected
+    for last in ([5, 4], [*range(5, 17)]):
+        prompts = [[7, 9, 11, 13, 15, 17, 19], [8, 10], [21, 22, 23, 24], last]
+        expected = [plainly(model.base.model, *each) for each in zip(prompts, (3, 6, 6, 6), strict=True)]
+        assert greedy(model.base.model, prompts, way=way) == expected
 
 
 def test_a_way_that_a_model_does_not_write_in_is_refused(tmp_path):

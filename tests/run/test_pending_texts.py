@@ -44,112 +44,165 @@ def other(run):
         yield other
 
 
-def held(run, prompts=PROMPTS):
+def held(run, prompts=PROMPTS, desks=()):
     writer = run.parts.writer
-    return writer.hold(writer.checked(prompts), Sampling(**HOW))
+    return writer.hold(writer.checked(prompts), Sampling(**HOW), desks)
 
 
-def written(texts):
-    """The texts, a step a turn."""
-    found, finished = ["" for _ in PROMPTS], False
-    while not finished:
-        pieces, finished = texts.turn(0)
-        for piece in pieces:
-            found[piece.text] += piece.added
-    return tuple(found)
+def written(desk, *requests):
+    """The texts of requests at a desk, a step a turn."""
+    found = {texts: [""] * len(texts.numbers) for texts in requests}
+    going = set(requests)
+    while going:
+        for texts, pieces, finished in desk.turn(0):
+            for piece in pieces:
+                found[texts][piece.text] += piece.added
+            going -= {texts} if finished else set()
+    return [tuple(found[texts]) for texts in requests]
 
 
 @pytest.mark.integration
 def test_texts_written_in_turns_are_those_of_one_go(run):
-    with held(run) as texts:
-        assert written(texts) == run.generate(PROMPTS, **HOW).texts
+    desk, texts = held(run)
+    with texts:
+        assert written(desk, texts) == [run.generate(PROMPTS, **HOW).texts]
         assert texts.prompt_tokens == 3
-        texts.stop()
 
 
-def test_two_requests_take_turns_with_the_model_and_leave_each_other_alone(run):
-    one, two = held(run), held(run, ["w4 w5"])
-    texts, finished = {one: ["", ""], two: [""]}, {one: False, two: False}
-    while not all(finished.values()):
-        for each in (one, two):
-            pieces, finished[each] = each.turn(0) if not finished[each] else ((), True)
-            for piece in pieces:
-                texts[each][piece.text] += piece.added
-    assert tuple(texts[one]) == run.generate(PROMPTS, **HOW).texts
-    assert tuple(texts[two]) == run.generate(["w4 w5"], **HOW).texts
+def test_a_request_joins_texts_under_way_and_each_is_written_as_if_alone(run):
+    desk, one = held(run)
+    begun = "".join(piece.added for _, pieces, _ in desk.turn(0) for piece in pieces if piece.text == 0)
+    same, two = held(run, ["w4 w5"], [desk])
+    assert same is desk
+    (first, other), (late,) = written(desk, one, two)
+    assert (begun + first, late) == (run.generate(PROMPTS, **HOW).texts[0], *run.generate(["w4 w5"], **HOW).texts)
+    assert other
     for each in (one, two):
-        each.stop()
         each.release()
 
 
+def test_a_request_that_leaves_ends_its_own_texts_alone(run):
+    desk, one = held(run)
+    _, two = held(run, ["w4 w5"], [desk])
+    desk.turn(0)
+    desk.leave(one)
+    assert [texts for texts, _, _ in desk.turn(0)] == [two]
+    written(desk, two)
+    assert not desk.takes(roles(run).ledger.snapshot(), [])  # it has stopped
+    for each in (one, two):
+        each.release()
+
+
+def test_two_desks_take_turns_with_the_model_and_leave_each_other_alone(run):
+    both = [held(run), held(run, ["w4 w5"])]
+    texts, going = {request: [""] * len(request.numbers) for _, request in both}, dict(both)
+    while going:
+        for desk in [*going]:
+            for request, pieces, finished in desk.turn(0):
+                for piece in pieces:
+                    texts[request][piece.text] += piece.added
+                if finished:
+                    del going[desk]
+    assert [tuple(each) for each in texts.values()] == [
+        run.generate(prompts, **HOW).texts for prompts in (PROMPTS, ["w4 w5"])
+    ]
+    for _, request in both:
+        request.release()
+
+
 def test_between_turns_another_thread_has_the_model(run):
-    with held(run) as texts:
-        _, finished = texts.turn(0)
+    desk, texts = held(run)
+    with texts:
+        ((_, _, finished),) = desk.turn(0)
         assert not finished
         taken = []
         thread = threading.Thread(target=lambda: taken.append(ALONE.acquire(timeout=20)) or ALONE.release())
         thread.start()
         thread.join()
         assert taken == [True]
-        texts.stop()
+        desk.stop()
 
 
 @pytest.mark.parametrize(("ends", "between"), [(("stop", "release"), "accepted"), (("release", "stop"), "effective")])
 def test_a_deletion_is_effective_when_all_has_left_and_erased_when_computing_has_stopped_too(run, other, ends, between):
-    texts = held(run)
-    texts.turn(0)
+    desk, texts = held(run)
+    _, joined = held(run, ["w4 w5"], [desk])
+    end = {"stop": [desk.stop], "release": [texts.release, joined.release]}
+    desk.turn(0)
     assert texts.may_leave()
+    assert joined.may_leave()
     other.delete(records=["r3"])
     roles(run).presence.look()
-    assert texts.overtaken
+    assert desk.overtaken
     assert not texts.may_leave()
+    assert not joined.may_leave()
     assert state_of(other) == "accepted"
-    getattr(texts, ends[0])()
-    roles(run).presence.look()
-    assert state_of(other) == between
-    getattr(texts, ends[1])()
+    for last in (False, True):
+        for each in end[ends[last]]:
+            roles(run).presence.look()
+            assert state_of(other) == (between if last else "accepted")
+            each()
     roles(run).presence.look()
     assert state_of(other) == "erased"
 
 
+@pytest.mark.parametrize("repaired", [False, True])
+def test_nobody_joins_texts_that_a_deletion_has_overtaken(run, other, repaired):
+    """This process has not looked at the ledger; a repair gives the same members, trained on other records."""
+    desk, texts = held(run)
+    desk.turn(0)
+    other.delete(records=["r3"])
+    if repaired:
+        other.repair()
+    fresh, late = held(run, ["w4 w5"], [desk])
+    assert fresh is not desk
+    for each in (desk, fresh):
+        each.stop()
+    for each in (texts, late):
+        each.release()
+
+
 def test_nothing_of_a_turn_leaves_that_a_deletion_has_overtaken(run, other):
     """This process has not looked at the ledger; the turn asks it."""
-    with held(run) as texts:
-        texts.turn(0)
+    desk, texts = held(run)
+    with texts:
+        desk.turn(0)
         other.delete(records=["r3"])
         assert texts.may_leave()  # what was written before: the deletion waits for it
         with pytest.raises(OvertakenError):
-            texts.turn(0)
+            desk.turn(0)
         assert not texts.may_leave()
 
 
 def test_texts_that_have_stopped_keep_nothing_that_they_were_written_with(run):
-    texts = held(run)
-    texts.turn(0)
-    block = weakref.ref(texts._steps.gi_frame.f_locals["chains"][0][0])
+    desk, texts = held(run)
+    desk.turn(0)
+    block = weakref.ref(desk._desk._chains[0][0])
     roles(run).loaded.get().resident.keep(set())
-    texts.stop()
+    desk.stop()
     gc.collect()
     assert block() is None
     texts.release()
 
 
 def test_texts_of_a_closed_run_do_not_go_on(run):
-    texts = held(run)
-    texts.turn(0)
+    desk, texts = held(run)
+    desk.turn(0)
     run.close()
     assert not texts.may_leave()
     with pytest.raises(OvertakenError):
-        texts.turn(0)
+        desk.turn(0)
     texts.release()
     with pytest.raises(ClosedError):
         held(run)
 
 
-def test_a_prompt_that_is_too_long_lets_go_of_the_model(run):
-    with held(run, ["w1 " * 60]) as texts:
-        with pytest.raises(s3t.InputError, match="give 1 to 47"):
-            texts.turn(0)
-        with held(run) as others:
-            assert written(others) == run.generate(PROMPTS, **HOW).texts
-            others.stop()
+def test_a_prompt_that_is_too_long_lets_go_of_the_model_and_of_deletions(run):
+    with pytest.raises(s3t.InputError, match="give 1 to 47"):
+        held(run, ["w1 " * 60])
+    desk, texts = held(run)
+    with pytest.raises(s3t.InputError, match="give 1 to 47"):
+        held(run, ["w1 " * 60], [desk])
+    with texts:
+        assert written(desk, texts) == [run.generate(PROMPTS, **HOW).texts]
+    assert not roles(run).presence._running

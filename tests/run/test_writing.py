@@ -17,9 +17,9 @@ import s3t
 from s3t.core import Stage
 from s3t.models.adapters import deserialize
 from s3t.models.assembly import assemble
-from s3t.prediction.generation import Sampling, Written, pick, write
+from s3t.models.language import Decoding
+from s3t.prediction.generation import Desk, Sampling, Written, pick
 from s3t.recipe import recipe_from
-from s3t.run.workshop import Workshop
 from testing import tiny
 from testing.language import VOCABULARY, chat_table, language_recipe, make_language_model, prompt_table
 from testing.plain import copy_with
@@ -122,14 +122,17 @@ def test_texts_that_end_earlier_leave_the_others_their_own_keys_and_values(tmp_p
     prompts, most = encoder.prompts(pa.table({"prompt": PROMPTS})), [1, 9, 4]
 
     def written(numbers):
-        texts = [Written(tokenizer=encoder.tokenizer, ends=(), stop=(), most=most[number]) for number in numbers]
-        asked = [prompts[number] for number in numbers]
-        sampling = Sampling(temperature=2.0, seed=1)
+        found, going, joining = [[] for _ in numbers], {}, list(range(len(numbers)))
+        decoding = Decoding(model.base.model, members=2, pad=0, cached=True)
         with torch.inference_mode():
-            draws = [sampling.draws(number, 0) for number in numbers]
-            how = {"weights_M": np.array([0.5, 0.5]), "pad": 0, "sampling": sampling, "draws": draws}
-            list(write(model.base.model, asked, texts, **how))
-        return [text.tokens for text in texts]
+            while going or joining:
+                newest = {place: found[text][-1] for place, text in going.items()}
+                logits = decoding.step(newest, [prompts[numbers[text]] for text in joining])
+                under_way, joining = [*going.values(), *joining], []
+                for text, token in zip(under_way, logits.mean(dim=0).argmax(dim=-1).tolist(), strict=True):
+                    found[text].append(token)
+                going = {place: text for place, text in enumerate(under_way) if len(found[text]) < most[numbers[text]]}
+        return found
 
     assert written([0, 1, 2]) == [written([number])[0] for number in range(3)]
 
@@ -236,15 +239,15 @@ def test_no_prompt_and_another_task_are_refused(small, text_model, tmp_path):
 
 
 def test_draws_are_among_the_likeliest_tokens():
-    probabilities = torch.tensor([[0.5, 0.3, 0.15, 0.05]])
-    draw = [torch.Generator().manual_seed(0)]
-    drawn = {pick(probabilities, Sampling(temperature=1.0, top_p=0.7), draw)[0] for _ in range(200)}
+    probabilities = torch.tensor([0.5, 0.3, 0.15, 0.05])
+    draw = torch.Generator().manual_seed(0)
+    drawn = {pick(probabilities, Sampling(temperature=1.0, top_p=0.7), draw) for _ in range(200)}
     assert drawn == {0, 1}
-    everything = {pick(probabilities, Sampling(temperature=1.0), draw)[0] for _ in range(400)}
+    everything = {pick(probabilities, Sampling(temperature=1.0), draw) for _ in range(400)}
     assert everything == {0, 1, 2, 3}
-    colder = [pick(probabilities, Sampling(temperature=0.25), draw)[0] for _ in range(400)]
+    colder = [pick(probabilities, Sampling(temperature=0.25), draw) for _ in range(400)]
     assert colder.count(0) > 320
-    assert pick(probabilities, Sampling(temperature=1e-320), draw) == [0]
+    assert pick(probabilities, Sampling(temperature=1e-320), draw) == 0
 
 
 def bytewise(*, fallback):
@@ -330,19 +333,19 @@ def test_a_deletion_ends_a_stream_and_waits_for_no_reader(small):
 @pytest.fixture
 def deletion_after_the_first_token(small, monkeypatch):
     """A record is deleted, in another thread, between the first token that is written and the second."""
-    write, threads, written = Workshop.write, [], []
+    step, threads, written = Desk.step, [], []
 
-    def with_a_deletion(self, stages, snapshot, prompts, sampling):
-        for number, pieces in enumerate(write(self, stages, snapshot, prompts, sampling)):
-            if number == 1 and not threads:
-                threads.append(threading.Thread(target=small.delete, kwargs={"records": ["r3"]}))
-                threads[0].start()
-                while roles(small).ledger.snapshot().generation == 0:
-                    time.sleep(0.01)
-            written.append(pieces)
-            yield pieces
+    def with_a_deletion(self):
+        pieces = step(self)
+        if written and not threads:
+            threads.append(threading.Thread(target=small.delete, kwargs={"records": ["r3"]}))
+            threads[0].start()
+            while roles(small).ledger.snapshot().generation == 0:
+                time.sleep(0.01)
+        written.append(pieces)
+        return pieces
 
-    monkeypatch.setattr(Workshop, "write", with_a_deletion)
+    monkeypatch.setattr(Desk, "step", with_a_deletion)
     yield written
     threads[0].join()
 

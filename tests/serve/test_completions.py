@@ -16,7 +16,7 @@ from s3t.errors import StorageError
 from s3t.ledger.presence import Work
 from s3t.prediction.generation import Continuation, Sampling
 from s3t.records.ingest import IngestedInputs
-from s3t.run.pending import PendingTexts
+from s3t.run.pending import OpenDesk, PendingTexts
 from s3t_server.answering import GENERATION_HEADER, Handover
 from s3t_server.completions import IGNORED, WITHOUT_EFFECT
 from s3t_server.tokens import SCOPES, Access
@@ -407,16 +407,16 @@ def deletion(path):
 
 
 def before_turn(monkeypatch, number, act):
-    """Act once, before a turn; with the texts whose turn it is."""
-    usual, turns = PendingTexts.turn, []
+    """Act once, before a turn; with the desk whose turn it is."""
+    usual, turns = OpenDesk.turn, []
 
-    def turn(texts, seconds):
-        turns.append(texts)
+    def turn(desk, seconds):
+        turns.append(desk)
         if len(turns) == number:
-            act(texts)
-        return usual(texts, seconds)
+            act(desk)
+        return usual(desk, seconds)
 
-    monkeypatch.setattr(PendingTexts, "turn", turn)
+    monkeypatch.setattr(OpenDesk, "turn", turn)
     return turns
 
 
@@ -430,7 +430,7 @@ def wait_until(true):
 def test_a_whole_text_that_a_deletion_overtakes_is_written_anew(client, path, deletion, monkeypatch):
     body = asked(3, temperature=1.0)
     before = client.post(COMPLETIONS, json=body).json()
-    before_turn(monkeypatch, 3, lambda _texts: deletion())
+    before_turn(monkeypatch, 3, lambda _desk: deletion())
     answer = client.post(COMPLETIONS, json=body)
     assert answer.headers[GENERATION_HEADER] == "1"
     assert answer.json()["system_fingerprint"] == "s3t-generation-1"
@@ -443,7 +443,7 @@ def test_a_whole_text_that_a_deletion_overtakes_is_written_anew(client, path, de
 def test_a_stream_that_a_deletion_overtakes_ends_with_an_error(client, seed, deletion, monkeypatch):
     arrived = threading.Event()
 
-    def act(_texts):
+    def act(_desk):
         assert arrived.wait(SECONDS)
         deletion()
 
@@ -463,7 +463,7 @@ def test_a_stream_that_a_deletion_overtakes_ends_with_an_error(client, seed, del
 
 
 def test_a_stream_that_is_overtaken_before_its_first_part_is_begun_anew(client, seed, deletion, monkeypatch):
-    before_turn(monkeypatch, 1, lambda _texts: deletion())
+    before_turn(monkeypatch, 1, lambda _desk: deletion())
     with client.stream("POST", COMPLETIONS, json=asked(seed, stream=True)) as answer:
         assert answer.headers[GENERATION_HEADER] == "1"
         assert events(answer)[-1] == "[DONE]"
@@ -471,7 +471,7 @@ def test_a_stream_that_is_overtaken_before_its_first_part_is_begun_anew(client, 
 
 def test_a_deletion_waits_for_a_part_on_its_way_and_no_part_after_it_leaves(client, seed, deletion, monkeypatch):
     """The whole text is written, and its first part is being handed over, when the deletion comes."""
-    usual_part, usual_put, usual_turn = Handover.part, Order.put, PendingTexts.turn
+    usual_part, usual_put, usual_begun = Handover.part, Order.put, Order.begun
     handing, go_on, finished, held = threading.Event(), threading.Event(), threading.Event(), []
 
     async def part(handover, content, *, last=False):
@@ -487,13 +487,13 @@ def test_a_deletion_waits_for_a_part_on_its_way_and_no_part_after_it_leaves(clie
         if piece is None:
             finished.set()
 
-    def turn(texts, seconds):
+    def begun(order, desk, texts):
         held.append(texts)
-        return usual_turn(texts, seconds)
+        usual_begun(order, desk, texts)
 
     monkeypatch.setattr(Handover, "part", part)
     monkeypatch.setattr(Order, "put", put)
-    monkeypatch.setattr(PendingTexts, "turn", turn)
+    monkeypatch.setattr(Order, "begun", begun)
     answers = []
     reader = threading.Thread(
         target=lambda: answers.append(client.post(COMPLETIONS, json=asked(seed, stream=True)).text)
@@ -552,7 +552,8 @@ def test_a_client_that_goes_away_ends_its_text(client, seed, deletion, monkeypat
         gone.set()
 
     monkeypatch.setattr(Order, "leave", leave)
-    turns = before_turn(monkeypatch, 3, lambda _texts: gone.wait(SECONDS))
+    monkeypatch.setattr("s3t_server.writing.TURN_SECONDS", 0.0)  # a step a turn
+    turns = before_turn(monkeypatch, 3, lambda _desk: gone.wait(SECONDS))
     for stream in (True, False):
         gone.clear()
         turns.clear()
@@ -563,8 +564,8 @@ def test_a_client_that_goes_away_ends_its_text(client, seed, deletion, monkeypat
             wait_until(lambda: len(turns) >= 3)
         assert gone.wait(SECONDS)
         assert client.post(COMPLETIONS, json={"prompt": "w1", "max_tokens": 1}).status_code == 200
-        own = [texts for texts in turns if texts is turns[0]]
-        assert len(own) <= 4
+        assert turns.count(turns[0]) <= 4
+        assert turns[-1] is not turns[0]  # nobody joins a text that is gone
     assert deletion() is not None
     wait_until(lambda: deletion.state() in ("effective", "erased"))
 
@@ -602,7 +603,7 @@ def test_texts_that_wait_are_bounded_and_others_are_told_when_to_ask_again(path,
         assert client.post(COMPLETIONS, json={"prompt": ["w1"] * 3}).status_code == 413
         began, go_on = threading.Event(), threading.Event()
 
-        def act(_texts):
+        def act(_desk):
             began.set()
             go_on.wait(SECONDS)
 
@@ -630,7 +631,7 @@ def test_texts_that_wait_are_bounded_and_others_are_told_when_to_ask_again(path,
 
 def test_requests_whose_client_is_gone_do_not_pile_up(monkeypatch):
     monkeypatch.setattr(Scribe, "_work", lambda _scribe: None)  # as while the first of them waits for room
-    scribe = Scribe(None, most=1, max_queued=1)
+    scribe = Scribe(None, most=1, max_queued=1, together=True)
     prompts = IngestedInputs(pa.table({"prompt": ["w1"]}), None, range(1))
 
     async def come_and_go():
@@ -641,9 +642,10 @@ def test_requests_whose_client_is_gone_do_not_pile_up(monkeypatch):
     assert len(scribe._waiting) == 1
 
 
-def test_texts_of_several_clients_take_turns(client, seed, monkeypatch):
+@pytest.mark.parametrize("exact", [False, True])
+def test_texts_of_several_clients_are_written_side_by_side_or_exactly_in_turns(path, seed, monkeypatch, exact):
     both = threading.Event()
-    turns = before_turn(monkeypatch, 2, lambda _texts: both.wait(SECONDS))
+    turns = before_turn(monkeypatch, 2, lambda _desk: both.wait(SECONDS))
     usual = Order.__init__
 
     def ordered(order, *arguments):
@@ -653,12 +655,13 @@ def test_texts_of_several_clients_take_turns(client, seed, monkeypatch):
 
     monkeypatch.setattr(Order, "__init__", ordered)
     answers = []
-    first = threading.Thread(target=lambda: answers.append(client.post(COMPLETIONS, json=asked(seed)).json()))
-    first.start()
-    wait_until(lambda: len(turns) >= 2)
-    answers.append(client.post(COMPLETIONS, json=asked(seed)).json())
-    first.join(SECONDS)
+    with server(path, exact=exact) as client:
+        first = threading.Thread(target=lambda: answers.append(client.post(COMPLETIONS, json=asked(seed)).json()))
+        first.start()
+        wait_until(lambda: len(turns) >= 2)
+        answers.append(client.post(COMPLETIONS, json=asked(seed)).json())
+        first.join(SECONDS)
     assert answers[0]["choices"] == answers[1]["choices"]
-    order = [turns.index(texts) for texts in turns]
+    order = [turns.index(desk) for desk in turns]
     switches = sum(one != other for one, other in pairwise(order))
-    assert switches > 5
+    assert switches > 5 if exact else switches == 0

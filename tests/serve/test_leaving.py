@@ -190,13 +190,13 @@ def test_an_answer_that_nobody_takes_is_let_go_of(run, when, monkeypatch):
 @pytest.mark.parametrize("when", ["before they are begun", "after", "for good"])
 def test_texts_whose_client_is_gone_are_let_go_of(when):
     released = []
-    texts = SimpleNamespace(release=lambda: released.append(True), overtaken=False)
+    texts = SimpleNamespace(release=lambda: released.append(True))
 
     async def ask():
         order = Order(None, None)
         if when == "before they are begun":
             order.leave()
-        order.begun(texts)
+        order.begun(None, texts)
         if when == "after":
             order.leave()
         return order

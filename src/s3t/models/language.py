@@ -9,7 +9,8 @@ from __future__ import annotations
 import datetime
 import inspect
 import json
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -18,7 +19,9 @@ import pyarrow as pa
 import torch
 from jinja2 import TemplateError
 from torch import Tensor, nn
+from torch.nn.functional import pad
 from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from s3t.errors import DataError, RecipeError
 from s3t.models.encoders import TRIAL_TEXTS, ControlTokens, Cut, Encoded, Encoder, load_tokenizer, padded
@@ -359,57 +362,134 @@ ROUNDING = 1e-2
 """Largest change by rounding, as a share of the change that a mistake would cause."""
 
 
-def next_logits(
-    model: nn.Module, prompts: Sequence[Sequence[int]], *, members: int, pad: int, cached: bool
-) -> Generator[Tensor, Mapping[int, int]]:
-    """Yields logits of each text's next token, members x texts rows; is sent the next token of each text that goes on,
-    by its place among those before.
+@dataclass
+class _Rows:
+    """Texts of all members, member after member: their next tokens, or all of them where nothing is cached."""
+
+    ids: Tensor
+    mask: Tensor
+    """Of the columns passed, and those of `ids`."""
+    cache: DynamicCache
+
+
+class Decoding:
+    """Texts under way through a model side by side, for several members, each with its keys and values.
+
+    Texts are padded on the left, so that the next tokens are all in the last column. Without a cache there is one text.
     """
-    asked = inspect.signature(model.forward).parameters
-    device = next(model.parameters()).device
-    # Padded on the left: texts end side by side, so that the next tokens are all in the last column.
-    longest = max(map(len, prompts))
-    padded = [[pad] * (longest - len(one)) + list(one) for one in prompts]
-    masks = [[0] * (longest - len(one)) + [1] * len(one) for one in prompts]
-    ids, mask = (torch.tensor(rows, device=device).repeat(members, 1) for rows in (padded, masks))
-    passed: dict[str, Any] = {"use_cache": cached} | ({"logits_to_keep": 1} if "logits_to_keep" in asked else {})
-    config: Any = model.config
-    cache = DynamicCache(config=config)
-    states_alone = "cache_params" in asked  # Mamba's name for it
-    if cached:
-        passed["cache_params" if states_alone else "past_key_values"] = cache
-    seen: Tensor | None = mask
-    while True:
-        if "position_ids" in asked:
-            passed["position_ids"] = (mask.cumsum(dim=1) - 1).clamp(min=0)[:, -ids.shape[1] :]
-        going = yield model(input_ids=ids, attention_mask=seen, **passed).logits[:, -1]
-        count = len(mask) // members
+
+    def __init__(self, model: nn.Module, *, members: int, pad: int, cached: bool) -> None:
+        self._model, self._members, self._pad, self._cached = model, members, pad, cached
+        self._asked = inspect.signature(model.forward).parameters
+        self._states_alone = "cache_params" in self._asked  # Mamba's name for it
+        self.joins = cached and not self._states_alone and _attends_alone(model.config)
+        """True if texts may join others that are under way."""
+        self._rows: _Rows | None = None
+
+    def step(self, going: Mapping[int, int], joining: Sequence[Sequence[int]]) -> Tensor:
+        """Logits of the next tokens, members x texts x words: of texts that go on, in their order, then of new ones.
+
+        Args:
+            going: the newest token of each text that goes on, by its place in the step before.
+            joining: tokens of each new text, at least one.
+        """
+        logits = []
+        self._rows = self._kept(self._rows, going) if self._rows is not None and going else None
+        if self._rows is not None:
+            logits.append(self._passed(self._rows))
+        if joining:
+            fresh = self._begun(joining)
+            logits.append(self._passed(fresh))
+            self._rows = fresh if self._rows is None else self._joined(self._rows, fresh)
+        return torch.cat(logits, dim=1)
+
+    def _begun(self, prompts: Sequence[Sequence[int]]) -> _Rows:
+        longest, device = max(map(len, prompts)), next(self._model.parameters()).device
+        padded = [[self._pad] * (longest - len(one)) + list(one) for one in prompts]
+        masks = [[0] * (longest - len(one)) + [1] * len(one) for one in prompts]
+        ids, mask = (torch.tensor(rows, device=device).repeat(self._members, 1) for rows in (padded, masks))
+        # A cache of a sliding window forgets columns, so that no text could join.
+        return _Rows(ids, mask, DynamicCache() if self.joins else DynamicCache(config=self._model.config))
+
+    def _passed(self, rows: _Rows) -> Tensor:
+        passed: dict[str, Any] = {"use_cache": self._cached}
+        if "logits_to_keep" in self._asked:
+            passed["logits_to_keep"] = 1
+        if self._cached:
+            passed["cache_params" if self._states_alone else "past_key_values"] = rows.cache
+        if "position_ids" in self._asked:
+            passed["position_ids"] = (rows.mask.cumsum(dim=1) - 1).clamp(min=0)[:, -rows.ids.shape[1] :]
+        # The mask is for earlier tokens' sake, too, which a model of states alone has no more.
+        seen = None if self._states_alone and rows.ids.shape[1] < rows.mask.shape[1] else rows.mask
+        logits = self._model(input_ids=rows.ids, attention_mask=seen, **passed).logits[:, -1]
+        return self._by_member(logits)
+
+    def _by_member(self, rows: Tensor) -> Tensor:
+        """Rows, members x texts."""
+        return rows.view(self._members, -1, *rows.shape[1:])
+
+    def _kept(self, rows: _Rows, going: Mapping[int, int]) -> _Rows:
+        """Rows of the texts that go on, with their newest tokens."""
+        mask = rows.mask
+        count = len(mask) // self._members
         if len(going) < count:
-            rows = torch.tensor([member * count + place for member in range(members) for place in going], device=device)
-            cache.reorder_cache(rows)  # unlike batch_select_indices, it knows states of layers without attention
-            mask, ids = mask[rows], ids[rows]
-        following = torch.tensor(list(going.values()), device=device).repeat(members)[:, None]
-        ids = following if cached else torch.cat([ids, following], dim=1)
+            places = [member * count + place for member in range(self._members) for place in going]
+            kept = torch.tensor(places, device=mask.device)
+            rows.cache.reorder_cache(kept)  # unlike batch_select_indices, it knows states of layers without attention
+            mask = mask[kept]
+            if self.joins and (unused := int(mask.amax(dim=0).argmax())):
+                mask = mask[:, unused:]
+                for layer in _filled(rows.cache):
+                    layer.keys, layer.values = layer.keys[:, :, unused:], layer.values[:, :, unused:]
+        following = torch.tensor(list(going.values()), device=mask.device).repeat(self._members)[:, None]
         mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
-        seen = None if cached and states_alone else mask  # for earlier tokens' sake, which such a model has no more
+        return _Rows(following if self._cached else torch.cat([rows.ids, following], dim=1), mask, rows.cache)
+
+    def _joined(self, rows: _Rows, fresh: _Rows) -> _Rows:
+        """Rows of both, each member's together, padded on the left to the same columns."""
+        width = max(rows.mask.shape[1], fresh.mask.shape[1])
+
+        def together(one: Tensor, other: Tensor, *, inner: int = 0) -> Tensor:
+            """Tensors whose columns have `inner` dimensions after them."""
+            padded = [pad(each, (0, 0) * inner + (width - each.shape[-1 - inner], 0)) for each in (one, other)]
+            return torch.cat([self._by_member(each) for each in padded], dim=1).flatten(0, 1)
+
+        for layer, other in zip(_filled(rows.cache), _filled(fresh.cache), strict=True):
+            layer.keys = together(layer.keys, other.keys, inner=1)
+            layer.values = together(layer.values, other.values, inner=1)
+        return _Rows(fresh.ids, together(rows.mask, fresh.mask), rows.cache)
+
+
+def _attends_alone(config: Any) -> bool:
+    """True if all states of a model are keys and values of each token, which can be moved to other columns."""
+    layers = {type(layer) for layer in DynamicCache(config=config).layers}
+    chunked = getattr(config.get_text_config(decoder=True), "attention_chunk_size", None) is not None
+    return layers <= {DynamicLayer, DynamicSlidingWindowLayer} and not chunked
+
+
+def _filled(cache: DynamicCache) -> list[Any]:
+    """Layers with keys and values; some models share those of others."""
+    return [layer for layer in cache.layers if layer.get_seq_length()]
 
 
 def writes_as_whole_passes(model: nn.Module, tokens: Sequence[int], way: Way) -> bool:
     """True if a bare model in float32 writes in this way what it does in whole passes of each text by itself: two texts
-    of ten tokens or more, the longer one of which ends first.
+    of ten tokens or more, the longer one of which ends first; then a longer one joins, if it can.
     """
     pair = [list(tokens[:6]), list(tokens[4:6])]
     errors, spreads = [], []
     for texts in [pair] if way == "batched" else [[text] for text in pair]:
-        steps = next_logits(model, texts, members=1, pad=0, cached=way != "uncached")
-        found = next(steps)
+        decoding = Decoding(model, members=1, pad=0, cached=way != "uncached")
+        going: dict[int, int] = {}
+        joining: list[list[int]] = texts
         for step, token in enumerate(tokens):
+            (found,) = decoding.step(going, joining)
             whole = torch.cat([_whole(model, text) for text in texts])
             errors.append((found - whole).abs().max())
             spreads.append((whole - whole.mean(dim=1, keepdim=True)).abs().max())
-            going = range(step == 3 and len(texts) > 1, len(texts))
-            texts = [[*texts[place], token] for place in going]
-            found = steps.send(dict.fromkeys(going, token))
+            going = dict.fromkeys(range(step == 3 and len(texts) > 1, len(texts)), token)
+            joining = [list(tokens)] if step == 5 and way == "batched" and decoding.joins else []
+            texts = [*([*texts[place], token] for place in going), *joining]
     return bool(max(errors) <= ROUNDING * max(spreads))
 
 

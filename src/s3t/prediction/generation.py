@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections import deque
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from hashlib import sha256
@@ -17,12 +19,12 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from s3t.errors import InputError, TooLongError
 from s3t.events import Progress, WorkStep, silent
-from s3t.models.language import LanguageEncoder, Way, next_logits
+from s3t.models.language import Decoding, LanguageEncoder, Way
 from s3t.models.passes import HEAD_TOKENS, Passes, tiled
 from s3t.prediction.ensemble import Ensemble
 from s3t.tasks.aggregate import shares
@@ -74,38 +76,33 @@ class Sampling:
         return torch.Generator().manual_seed(int.from_bytes(digest[:8]) >> 1)
 
 
-def pick(probabilities_NV: Tensor, sampling: Sampling, draws: Sequence[torch.Generator]) -> list[int]:
-    """The next token of each text, with the text's own generator on the CPU."""
+def pick(probabilities_V: Tensor, sampling: Sampling, draws: torch.Generator) -> int:
+    """The next token of a text, with the text's own generator on the CPU."""
     if sampling.temperature == 0:
-        likeliest: list[int] = probabilities_NV.argmax(dim=1).tolist()
-        return likeliest
-    logs_NV = probabilities_NV.cpu().double().log()
-    logs_NV -= logs_NV.amax(dim=1, keepdim=True)  # else all are infinite at the lowest temperatures
-    tempered = (logs_NV / sampling.temperature).softmax(dim=1)
+        return int(probabilities_V.argmax())
+    logs_V = probabilities_V.cpu().double().log()
+    logs_V -= logs_V.amax()  # else all are infinite at the lowest temperatures
+    tempered_V = (logs_V / sampling.temperature).softmax(dim=0)
     if sampling.top_p < 1:
-        tempered = _nucleus(tempered, sampling.top_p)
-    return [int(torch.multinomial(row, 1, generator=draw).item()) for row, draw in zip(tempered, draws, strict=True)]
+        tempered_V = _nucleus(tempered_V, sampling.top_p)
+    return int(torch.multinomial(tempered_V, 1, generator=draws).item())
 
 
-def logs_of(probabilities_NV: Tensor, tokens: Sequence[int], sampling: Sampling) -> list[list[tuple[int, float]]]:
-    """For each text, the picked token with the logarithm of its probability, then the likeliest tokens with theirs."""
+def logs_of(probabilities_V: Tensor, token: int, sampling: Sampling) -> list[tuple[int, float]]:
+    """A picked token with the logarithm of its probability, then the likeliest tokens with theirs."""
     if sampling.logprobs is None:
-        return [[] for _ in tokens]
-    logs_NV = probabilities_NV.log().clamp(min=LEAST)
-    own_N = logs_NV.gather(1, torch.tensor(tokens, device=logs_NV.device)[:, None])[:, 0].tolist()
-    logs, places = logs_NV.topk(min(sampling.logprobs, logs_NV.shape[1]))
-    return [
-        [own, *zip(numbers, each, strict=True)]
-        for own, numbers, each in zip(zip(tokens, own_N, strict=True), places.tolist(), logs.tolist(), strict=True)
-    ]
+        return []
+    logs_V = probabilities_V.log().clamp(min=LEAST)
+    logs, places = logs_V.topk(min(sampling.logprobs, len(logs_V)))
+    return [(token, float(logs_V[token])), *zip(places.tolist(), logs.tolist(), strict=True)]
 
 
-def _nucleus(probabilities_NV: Tensor, share: float) -> Tensor:
+def _nucleus(probabilities_V: Tensor, share: float) -> Tensor:
     """Zero but for the likeliest tokens, as many as it takes to reach a share (Holtzman et al. 2020)."""
-    ordered, places = probabilities_NV.sort(dim=1, descending=True)
-    before = ordered.cumsum(dim=1) - ordered
+    ordered, places = probabilities_V.sort(descending=True)
+    before = ordered.cumsum(dim=0) - ordered
     ordered = torch.where(before < share, ordered, 0.0)
-    return torch.zeros_like(probabilities_NV).scatter(1, places, ordered)
+    return torch.zeros_like(probabilities_V).scatter(0, places, ordered)
 
 
 Finish: TypeAlias = Literal["stop", "length"]
@@ -142,10 +139,6 @@ class Piece(NamedTuple):
     """None: the text goes on."""
     tokens: tuple[WrittenToken, ...] = ()
     """The finished tokens of the text, if `Sampling.logprobs` asks for them."""
-
-
-WritingSteps: TypeAlias = Generator[list[Piece], bool | None, None]
-"""Additions of each step; it is sent True to lend the model to others until the next step."""
 
 
 @dataclass(kw_only=True)
@@ -253,87 +246,122 @@ def _cleans_up(tokenizer: Any) -> bool:
     return tokenizer.clean_up_tokenization_spaces is True or decoder in ("WordPiece", "CTC")
 
 
-def write_after(
-    prompts: Sequence[Sequence[int]],
-    ensemble: Ensemble,
-    chains: Sequence[Sequence[Any]],
-    *,
-    shards: Sequence[int],
-    model: nn.Module,
-    encoder: LanguageEncoder,
-    batch_size: int,
-    sampling: Sampling,
-    way: Way,
-) -> WritingSteps:
-    """Yields what each step adds to texts after prompts, some at a time; of several choices, those of a prompt are
-    numbered one after the other.
+@dataclass(kw_only=True)
+class _Text:
+    """A text of a desk."""
 
-    Between steps the model is the calling thread's alone, and has the members on it. To lend it, send True: that yields
-    an empty list, and until the next step any thread may compute. Members are given with their shards, which have the
-    same weight.
+    number: int
+    prompt: Sequence[int]
+    sampling: Sampling
+    draws: torch.Generator
+    written: Written
+    ended: bool = False
+
+
+class Desk:
+    """Texts that the same members write side by side, a token of each a step.
+
+    As many as have room are under way. Where the model can, another one joins as soon as one has ended, else when all
+    have.
+
+    Args:
+        chains: the members, which are given with their shards; these have the same weight.
+        size: texts that are under way at most.
     """
-    positions = positions_of(model)
-    problems = [
-        f"prompt {number} has {len(prompt):,} tokens; give 1 to {positions - 1:,}, for the model has {positions:,}"
-        for number, prompt in enumerate(prompts)
-        if not 0 < len(prompt) < positions
-    ]
-    if problems:
-        raise TooLongError("generate", problems)
-    steps: Iterator[list[Piece]] | None = None
-    lend = True
-    while lend:
-        lend = False
-        with ensemble.side_by_side(chains) as order:
-            steps = steps or _by_groups(
-                prompts,
-                max(1, batch_size // len(chains)) if way == "batched" else 1,
-                cached=way != "uncached",
-                weights_M=shares([shards[number] for number in order]),
-                model=model,
-                encoder=encoder,
-                sampling=sampling,
-            )
-            for pieces in steps:
-                lend = bool((yield pieces))
-                if lend:
-                    break
-        if lend:
-            yield []
 
+    def __init__(
+        self,
+        ensemble: Ensemble,
+        chains: Sequence[Sequence[Any]],
+        *,
+        shards: Sequence[int],
+        encoder: LanguageEncoder,
+        size: int,
+        way: Way,
+    ) -> None:
+        self._ensemble, self._chains, self._shards, self._encoder = ensemble, chains, shards, encoder
+        self._model = ensemble.model.base.model
+        self._size = size if way == "batched" else 1
+        cached = way != "uncached"
+        self._decoding = Decoding(self._model, members=len(chains), pad=encoder.pad_token_id, cached=cached)
+        self._waiting: deque[_Text] = deque()
+        self._under_way: list[_Text] = []
+        self._count = 0
+        self._weights = torch.empty(0)
 
-def _by_groups(
-    prompts: Sequence[Sequence[int]],
-    size: int,
-    *,
-    cached: bool,
-    weights_M: NDArray[Any],
-    model: nn.Module,
-    encoder: LanguageEncoder,
-    sampling: Sampling,
-) -> Iterator[list[Piece]]:
-    """Yields what each step adds to the choices after prompts, `size` of them side by side."""
-    asked = [
-        (prompt, sampling.draws(number, choice))
-        for number, prompt in enumerate(prompts)
-        for choice in range(sampling.n)
-    ]
-    for first in range(0, len(asked), size):
-        some, draws = zip(*asked[first : first + size], strict=True)
-        texts = [
-            Written(
-                tokenizer=encoder.tokenizer,
-                ends=_ends(model, encoder),
-                stop=sampling.stop,
-                most=min(sampling.max_new_tokens, positions_of(model) - len(prompt)),
-            )
-            for prompt in some
+    @property
+    def joins(self) -> bool:
+        """True if a text need not wait until all others have ended."""
+        return self._size > 1 and self._decoding.joins
+
+    @property
+    def open(self) -> set[int]:
+        """Numbers of the texts that have not ended."""
+        return {text.number for text in (*self._under_way, *self._waiting) if not text.ended}
+
+    def add(self, prompts: Sequence[Sequence[int]], sampling: Sampling) -> range:
+        """Ask for texts after prompts; their numbers: of several choices, those of a prompt one after the other."""
+        positions = positions_of(self._model)
+        problems = [
+            f"prompt {number} has {len(prompt):,} tokens; give 1 to {positions - 1:,}, for the model has {positions:,}"
+            for number, prompt in enumerate(prompts)
+            if not 0 < len(prompt) < positions
         ]
-        pad = encoder.pad_token_id
-        for pieces in write(
-            model, some, texts, weights_M=weights_M, pad=pad, sampling=sampling, draws=draws, cached=cached
-        ):
-            yield [piece._replace(text=piece.text + first) for piece in pieces]
+        if problems:
+            raise TooLongError("generate", problems)
+        first = self._count
+        for number, prompt in enumerate(prompts):
+            most = min(sampling.max_new_tokens, positions - len(prompt))
+            for choice in range(sampling.n):
+                written = Written(
+                    tokenizer=self._encoder.tokenizer,
+                    ends=_ends(self._model, self._encoder),
+                    stop=sampling.stop,
+                    most=most,
+                )
+                text = _Text(
+                    number=self._count,
+                    prompt=prompt,
+                    sampling=sampling,
+                    draws=sampling.draws(number, choice),
+                    written=written,
+                )
+                self._waiting.append(text)
+                self._count += 1
+        return range(first, self._count)
+
+    def leave(self, numbers: Collection[int]) -> None:
+        """End texts that nobody wants any more."""
+        for text in (*self._under_way, *self._waiting):
+            text.ended = text.ended or text.number in numbers
+
+    @contextmanager
+    def at_model(self) -> Iterator[None]:
+        """While within, the calling thread has the model, with the members on it, and may call `step`."""
+        with self._ensemble.side_by_side(self._chains) as order:
+            weights = shares([self._shards[number] for number in order])
+            device = next(self._model.parameters()).device
+            self._weights = torch.tensor(weights, device=device, dtype=torch.float32)
+            yield
+
+    def step(self) -> list[Piece]:
+        """What a step adds to the texts under way; nothing when all have ended."""
+        going = {place: text for place, text in enumerate(self._under_way) if not text.ended}
+        waiting = [text for text in self._waiting if not text.ended]
+        room = self._size - len(going) if self._decoding.joins or not going else 0
+        self._under_way, self._waiting = [*going.values(), *waiting[:room]], deque(waiting[room:])
+        if not self._under_way:
+            return []
+        newest = {place: text.written.tokens[-1] for place, text in going.items()}
+        logits_MNV = self._decoding.step(newest, [text.prompt for text in waiting[:room]]).float()
+        probabilities_NV = torch.einsum("m,mnv->nv", self._weights, logits_MNV.softmax(dim=2))
+        return [self._piece(text, own_V) for text, own_V in zip(self._under_way, probabilities_NV, strict=True)]
+
+    def _piece(self, text: _Text, probabilities_V: Tensor) -> Piece:
+        token = pick(probabilities_V, text.sampling, text.draws)
+        added, finish, tokens = text.written.add(token, logs_of(probabilities_V, token, text.sampling))
+        text.ended = finish is not None
+        return Piece(text.number, added, finish, tokens)
 
 
 def positions_of(model: Any) -> int:
@@ -346,40 +374,6 @@ def _ends(model: Any, encoder: LanguageEncoder) -> set[int]:
     settings = getattr(model, "generation_config", None)
     more = getattr(settings, "eos_token_id", None)
     return encoder.ends | {*(more if isinstance(more, list) else [] if more is None else [more])}
-
-
-def write(
-    model: nn.Module,
-    prompts: Sequence[Sequence[int]],
-    texts: Sequence[Written],
-    *,
-    weights_M: NDArray[Any],
-    pad: int,
-    sampling: Sampling,
-    draws: Sequence[torch.Generator],
-    cached: bool = True,
-) -> Iterator[list[Piece]]:
-    """Yields what each step adds to the texts that are not finished, until all are: after one prompt or more; without a
-    cache, after one. The members' weights add up to 1.
-    """
-    weights = torch.tensor(weights_M, device=next(model.parameters()).device, dtype=torch.float32)
-    members, writing = len(weights), list(range(len(prompts)))
-    steps = next_logits(model, prompts, members=members, pad=pad, cached=cached)
-    logits_RV = next(steps)
-    while True:
-        logits_MNV = logits_RV.float().view(members, len(writing), -1)
-        probabilities_NV = torch.einsum("m,mnv->nv", weights, logits_MNV.softmax(dim=2))
-        tokens = pick(probabilities_NV, sampling, [draws[text] for text in writing])
-        logs = logs_of(probabilities_NV, tokens, sampling)
-        pieces = [
-            Piece(text, *texts[text].add(token, each)) for text, token, each in zip(writing, tokens, logs, strict=True)
-        ]
-        yield pieces
-        going = {place: tokens[place] for place, piece in enumerate(pieces) if piece.finish is None}
-        if not going:
-            return
-        writing = [writing[place] for place in going]
-        logits_RV = steps.send(going)
 
 
 class Continuation(NamedTuple):

@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self
 
-from s3t.errors import OvertakenError
-from s3t.ledger.presence import Overtaken, Presence, Work
+from s3t.errors import ClosedError, OvertakenError
+from s3t.ledger.presence import Overtaken, Presence, Uses, Work
 
 if TYPE_CHECKING:
-    from s3t.prediction.generation import Piece, WritingSteps
+    from s3t.core import Stage
+    from s3t.ledger import Snapshot
+    from s3t.prediction.generation import Desk, Piece, Sampling
     from s3t.results.answers import Predictions
 
 
@@ -66,58 +68,107 @@ class PendingAnswers(Pending):
 
 
 class PendingTexts(Pending):
-    """Texts that are written for one request, all with what was alive when they were begun.
+    """Texts that are written for one request, at an `OpenDesk`.
 
-    One thread calls `turn` and `stop`, and another gives out what it has got. Deletions wait for both: until `stop` the
-    texts are computed with what they use, and until `release` a part of them may be on its way. `generation` is the
-    newest one when they were begun; `prompt_tokens` counts those of all prompts together.
+    Deletions wait until `release`: a part of them may be on its way. `generation` is the newest one when they were
+    begun; `prompt_tokens` counts those of all prompts together; `numbers` are the texts' at their desk.
     """
 
     def __init__(
         self,
-        steps: WritingSteps,
+        work: Work,
+        presence: Presence,
+        open_work: ExitStack,
         *,
         generation: int,
         prompt_tokens: int,
-        presence: Presence,
-        computing: tuple[Work, ExitStack],
-        leaving: tuple[Work, ExitStack],
+        numbers: range,
     ) -> None:
-        super().__init__(leaving[0], presence, leaving[1])
-        self.generation, self.prompt_tokens = generation, prompt_tokens
-        self._steps = steps
-        self._computing, self._open_computing = computing
+        super().__init__(work, presence, open_work)
+        self.generation, self.prompt_tokens, self.numbers = generation, prompt_tokens, numbers
+
+    def overtake(self) -> None:
+        """Note that nothing that waits to be sent may leave any more."""
+        self._work.overtaken = True
+
+
+class OpenDesk:
+    """A desk at which texts of several requests are written side by side, by what was alive when it was opened.
+
+    One thread calls it. Deletions wait until `stop`: until then texts are computed with what they take.
+    """
+
+    def __init__(self, desk: Desk, members: Sequence[Stage], uses: Uses, *, work: Work, open_work: ExitStack) -> None:
+        self._desk: Desk | None = desk
+        self._members, self._uses, self._work, self._open = members, uses, work, open_work
+        self._requests: list[PendingTexts] = []
 
     @property
     def overtaken(self) -> bool:
         """True if this process knows of a deletion that has taken what the texts use. Stop, then."""
-        return self._computing.overtaken
+        return self._work.overtaken
 
-    def turn(self, seconds: float) -> tuple[Sequence[Piece], bool]:
-        """Write for some seconds, at least a step; (what was added, whether all texts are finished).
+    def takes(self, now: Snapshot, members: Sequence[Stage]) -> bool:
+        """True if texts that these members write may join those that are under way."""
+        same = members == self._members and not self.overtaken and self._uses.intact_at(now)
+        return same and self._desk is not None and self._desk.joins
 
-        Between two turns other threads may compute. After an error it has stopped, and nothing of this turn may leave.
+    def add(self, prompts: Sequence[Sequence[int]], sampling: Sampling) -> range:
+        if self._desk is None:
+            raise ClosedError
+        return self._desk.add(prompts, sampling)
+
+    def join(self, texts: PendingTexts) -> None:
+        self._requests.append(texts)
+
+    def leave(self, texts: PendingTexts) -> None:
+        """Write a request's texts no further. May be called twice."""
+        if texts in self._requests:
+            self._requests.remove(texts)
+            if self._desk is not None:
+                self._desk.leave(texts.numbers)
+        if not self._requests:
+            self.stop()
+
+    def turn(self, seconds: float) -> list[tuple[PendingTexts, list[Piece], bool]]:
+        """Write for some seconds, at least a step; for each request what was added, and whether all is finished.
+
+        Between two turns other threads may compute. After an error the desk has stopped, and nothing of this turn may
+        leave.
         """
-        found: list[Piece] = []
-        finished = True
-        until = time.monotonic() + seconds
+        until, found = time.monotonic() + seconds, []
         try:
-            for pieces in self._steps:
-                self._computing.check()
-                found += pieces
-                if time.monotonic() >= until:
-                    self._steps.send(True)
-                    finished = False
-                    break
-            self._computing.confirm()
+            if (desk := self._desk) is None:
+                raise Overtaken
+            with desk.at_model():
+                while pieces := desk.step():
+                    self._work.check()
+                    found += pieces
+                    if time.monotonic() >= until:
+                        break
+            self._work.confirm()
         except BaseException as error:
-            self.stop()  # in this thread, which may have the model
+            self.stop()
             if isinstance(error, Overtaken):
-                self._work.overtaken = True  # what waits to be sent does not leave any more, either
+                for texts in self._requests:
+                    texts.overtake()
                 raise OvertakenError from None
             raise
-        return found, finished
+        going = desk.open
+        parts = [
+            (
+                texts,
+                [piece._replace(text=piece.text - texts.numbers[0]) for piece in found if piece.text in texts.numbers],
+                going.isdisjoint(texts.numbers),
+            )
+            for texts in self._requests
+        ]
+        for texts, _, finished in parts:
+            if finished:
+                self.leave(texts)
+        return parts
 
     def stop(self) -> None:
         """End the computation, and let go of what it has in memory. May be called twice."""
-        self._open_computing.close()
+        self._desk = None  # first: deletions go on once the work is closed
+        self._open.close()

@@ -35,12 +35,10 @@ from s3t.prediction.answers import Answers
 from s3t.prediction.ensemble import Kept, Resident, Windows, ensemble_of
 from s3t.prediction.generation import (
     Continuation,
+    Desk,
     Likelihood,
-    Sampling,
-    WritingSteps,
     likelihoods_of,
     positions_of,
-    write_after,
 )
 from s3t.prediction.prototypes import Nearest, prototypes
 from s3t.prediction.ridge import PARTS, LinearHead, Part, Projection, part_of, parted, solved, statistics
@@ -427,21 +425,16 @@ class Workshop:
             progress=progress,
         )
 
-    def write(
-        self, stages: Sequence[Stage], snapshot: Snapshot, prompts: Sequence[Sequence[int]], sampling: Sampling
-    ) -> WritingSteps:
-        """Yields what each step adds to texts after prompts. Members of a shard share its weight."""
-        chains = [self.chain([stage], snapshot) for stage in stages]
-        return write_after(
-            prompts,
+    def desk(self, stages: Sequence[Stage], snapshot: Snapshot) -> Desk:
+        """A desk at which the members write. Members of a shard share its weight."""
+        settings = self._recipe.prediction
+        return Desk(
             self.ensemble,
-            chains,
+            [self.chain([stage], snapshot) for stage in stages],
             shards=[stage.shard for stage in stages],
-            model=self.model.base.model,
             encoder=self.language,
-            batch_size=self._recipe.prediction.batch_size,
-            sampling=sampling,
-            way="batched" if (way := self._recipe.prediction.writing) == "auto" else way,  # of a run made before
+            size=max(1, settings.batch_size // len(stages)),
+            way="batched" if settings.writing == "auto" else settings.writing,  # of a run made before
         )
 
     def _artifacts(self, stage: Stage, snapshot: Snapshot) -> list[Artifact]:

@@ -9,7 +9,6 @@ from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from s3t.core import Stage
 from s3t.errors import InputError, OvertakenError, S3TError
 from s3t.events import Progress, WorkStep, silent, telling
 from s3t.ledger.presence import Overtaken, Work
@@ -18,14 +17,13 @@ from s3t.records.ingest import IngestedInputs, Inputs, ingest_labelled, ingest_p
 from s3t.records.reading import Data
 from s3t.results.answers import Texts
 from s3t.run.answerer import Answerer, State, members_of, uses_of, watched
-from s3t.run.pending import PendingTexts
+from s3t.run.pending import OpenDesk, PendingTexts
 from s3t.tasks.targets import rouge_scorer, text_metrics
 from s3t.wording import counted
 
 if TYPE_CHECKING:
-    from s3t.ledger import Snapshot
     from s3t.models.language import LanguageEncoder
-    from s3t.prediction.generation import Continuation, Finish, Likelihood, Piece, Sampling, WritingSteps, WrittenToken
+    from s3t.prediction.generation import Continuation, Finish, Likelihood, Piece, Sampling, WrittenToken
 
 
 @dataclass(frozen=True)
@@ -39,10 +37,9 @@ class Writer:
         if inputs.features.num_rows == 0:
             raise InputError("generate", "there are no prompts; give at least one")
         asked = {sampling: self.encoder.prompts(inputs.features)}
-        now, members, written = self.answerer.computed(
+        now, members, collected = self.answerer.computed(
             prefixes, lambda state: (state.now, state.members, self._write(state, asked, progress))
         )
-        collected = written[sampling]
         return Texts(
             generation=now.generation,
             members=members_of(members, now),
@@ -60,8 +57,9 @@ class Writer:
         for prompt, sampling in asked:
             prompts.setdefault(sampling, []).append(prompt)
         written = self.answerer.computed(None, lambda state: self._write(state, prompts, silent), within=within)
-        texts = {sampling: iter(collected.texts) for sampling, collected in written.items()}
-        return ["".join(next(texts[sampling])) for _, sampling in asked]
+        texts = iter(map("".join, written.texts))
+        found = {sampling: iter([next(texts) for _ in own]) for sampling, own in prompts.items()}
+        return [next(found[sampling]) for _, sampling in asked]
 
     def check_comparison(self, count: int) -> None:
         """Check that so many texts can be compared with a data set's own, before anything is computed."""
@@ -85,7 +83,7 @@ class Writer:
         now, written = self.answerer.computed(
             None, lambda state: (state.now, self._write(state, {sampling: prompts}, progress))
         )
-        return now.generation, text_metrics(["".join(parts) for parts in written[sampling].texts], expected)
+        return now.generation, text_metrics(["".join(parts) for parts in written.texts], expected)
 
     def likelihoods(self, continuations: Sequence[Continuation], within: State | None = None) -> list[Likelihood]:
         """Likelihood of each continuation, given in tokens, under the ensemble; `within` as for `Answerer.computed`."""
@@ -104,20 +102,22 @@ class Writer:
     def positions(self) -> int:
         return self.answerer.workshop.positions
 
-    def _write(
-        self, state: State, asked: Mapping[Sampling, Sequence[Sequence[int]]], progress: Progress
-    ) -> dict[Sampling, Collected]:
-        """Texts after prompts, by the settings that both have."""
+    def _write(self, state: State, asked: Mapping[Sampling, Sequence[Sequence[int]]], progress: Progress) -> Collected:
+        """Texts after prompts, by the settings that both have; those of the first settings first."""
         now, members, work, _ = state
-        written = {sampling: Collected(len(prompts) * sampling.n) for sampling, prompts in asked.items()}
-        count = sum(len(collected.texts) for collected in written.values())
-        most = sum(len(collected.texts) * sampling.max_new_tokens for sampling, collected in written.items())
-        with telling(progress, f"writing {counted(count, 'text')}", most):
-            for sampling, collected in written.items():
-                for pieces in self._steps(now, members, asked[sampling], sampling):
-                    work.check()
-                    collected.add(pieces)
-                    progress(WorkStep(count=_done(pieces, collected, sampling)))
+        desk = self.answerer.workshop.desk(members, now)
+        settings = [sampling for sampling, prompts in asked.items() for _ in desk.add(prompts, sampling)]
+        written = Collected(len(settings))
+        most = sum(sampling.max_new_tokens for sampling in settings)
+        with telling(progress, f"writing {counted(len(settings), 'text')}", most), desk.at_model():
+            while pieces := desk.step():
+                work.check()
+                written.add(pieces)
+                # Of a text that ends, the tokens that it might have had are settled, too.
+                spared = (
+                    settings[each.text].max_new_tokens - written.tokens[each.text] for each in pieces if each.finish
+                )
+                progress(WorkStep(count=len(pieces) + sum(spared)))
         return written
 
     def stream(self, prompt: Any, prefixes: Prefixes | None, sampling: Sampling) -> Iterator[str]:
@@ -134,11 +134,12 @@ class Writer:
             try:
                 now, members = self.answerer.choose(prefixes)
                 with self.answerer.parts.presence.working(now, uses_of(now, members)) as work:
-                    for pieces in self._steps(now, members, prompts, sampling):
-                        work.confirm()
-                        parts.put((work, "".join(piece.added for piece in pieces)))
-                        if left.is_set():
-                            break
+                    desk = self.answerer.workshop.desk(members, now)
+                    desk.add(prompts, sampling)
+                    with desk.at_model():
+                        while (pieces := desk.step()) and not left.is_set():
+                            work.confirm()
+                            parts.put((work, "".join(piece.added for piece in pieces)))
                 parts.put(None)
             except BaseException as error:  # raised again where the text is read
                 parts.put(error)
@@ -167,37 +168,48 @@ class Writer:
             return error
         return OvertakenError()
 
-    def _steps(
-        self, now: Snapshot, members: Sequence[Stage], prompts: Sequence[Sequence[int]], sampling: Sampling
-    ) -> WritingSteps:
-        return self.answerer.workshop.write(members, now, prompts, sampling)
-
     def checked(self, prompts: Inputs) -> IngestedInputs:
         """Prompts, checked without the model."""
         recipe = self.answerer.parts.recipe
         recipe.task.check_answers("generate")
         return ingest_prompts(prompts, recipe)
 
-    def hold(self, prompts: IngestedInputs, sampling: Sampling) -> PendingTexts:
-        """Begin texts that deletions wait for: for servers. Another thread may compute with the model meanwhile."""
+    def hold(
+        self, prompts: IngestedInputs, sampling: Sampling, desks: Sequence[OpenDesk] = ()
+    ) -> tuple[OpenDesk, PendingTexts]:
+        """Begin texts that deletions wait for, at one of the desks if the same members write there, else at a new one:
+        for servers. Between turns another thread may compute with the model.
+        """
         tokens = self.encoder.prompts(prompts.features)
         presence = self.answerer.parts.presence
 
-        def begin(state: State) -> PendingTexts:
-            steps = self._steps(state.now, state.members, tokens, sampling)
-            state.noted.callback(steps.close)  # first: what it has in memory goes before deletions go on
-            with ExitStack() as leaving:
-                work = leaving.enter_context(presence.pending(state.now, uses_of(state.now, state.members)))
-                return PendingTexts(
-                    steps,
+        def begin(state: State) -> tuple[OpenDesk, PendingTexts]:
+            with ExitStack() as failing:
+                desk = next((each for each in desks if each.takes(state.now, state.members)), None)
+                if desk is None:
+                    desk = self._opened(state)
+                    failing.callback(desk.stop)
+                numbers = desk.add(tokens, sampling)
+                texts = PendingTexts(
+                    state.work,
+                    presence,
+                    state.noted.pop_all(),
                     generation=state.now.generation,
                     prompt_tokens=sum(map(len, tokens)),
-                    presence=presence,
-                    leaving=(work, leaving.pop_all()),
-                    computing=(state.work, state.noted.pop_all()),
+                    numbers=numbers,
                 )
+                desk.join(texts)
+                failing.pop_all()
+            return desk, texts
 
         return self.answerer.attempt(lambda: nullcontext(self.answerer.choose_now()), begin, held=True)
+
+    def _opened(self, state: State) -> OpenDesk:
+        uses = uses_of(state.now, state.members)
+        desk = self.answerer.workshop.desk(state.members, state.now)
+        with ExitStack() as noted:
+            work = noted.enter_context(self.answerer.parts.presence.pending(state.now, uses))
+            return OpenDesk(desk, state.members, uses, work=work, open_work=noted.pop_all())
 
 
 class Collected:
@@ -215,10 +227,3 @@ class Collected:
             self.tokens[piece.text] += 1
             self.each[piece.text] += piece.tokens
             self.finish[piece.text] = piece.finish or "length"
-
-
-def _done(pieces: Sequence[Piece], collected: Collected, sampling: Sampling) -> int:
-    """Tokens that a step has settled: one a text, and of a text that ends, those that it might have had."""
-    return sum(
-        1 if piece.finish is None else 1 + sampling.max_new_tokens - collected.tokens[piece.text] for piece in pieces
-    )
