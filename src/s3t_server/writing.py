@@ -141,16 +141,17 @@ class Scribe:
                     self._changed.wait()
                 if self._closed:
                     break
+            for order in [each for each in self._written if each.left]:
+                self._end(order, None)
+            for desk in [each for each in self._desks if each.overtaken]:
+                self._end_all(desk, OvertakenError())
+            with self._changed:
                 begun = []
                 while self._waiting and (self._waiting[0].left or self._waiting[0].count <= self._room()):
                     begun.append(self._waiting.popleft())
                     self._written.append(begun[-1])
             for order in begun:
                 self._begin(order)
-            for order in [each for each in self._written if each.left]:
-                self._end(order, None)
-            for desk in [each for each in self._desks if each.overtaken]:
-                self._end_all(desk, OvertakenError())
             if self._desks:
                 self._turn(self._desks[0])
                 self._desks.rotate(-1)
