@@ -13,6 +13,9 @@ training    320 records of Alpaca, one shard, four slices of two layers, one ord
 writing     48 tokens after one prompt, the likeliest each time, by shards at full depth, whose blocks have their first
             values: one member by `Run.generate`, by PEFT's modules and transformers' `generate`, and five members by
             `Run.generate`; in turns within one process, medians of five, in both precisions.
+streams     48 tokens after eight prompts by a server, three members: one request with all prompts, and eight streams
+            that begin at once, 50 ms apart, or one after another; in turns, medians of five of tokens a second of the
+            server's CPU time.
 
 Each part is written to benchmarks/results/language.json when it is done. With --quick: a tiny model; that it works.
 """
@@ -29,10 +32,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pandas as pd
+import psutil
 import pyarrow.parquet as parquet
 import torch
 import transformers
@@ -44,12 +50,14 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 import s3t
 from benchmarks.language_opponents import OPPONENTS, seconds_of
 from benchmarks.machine import describe
+from benchmarks.service import server
 from s3t.core import Stage
 from s3t.events import StageEnd, StageStart
 from s3t.models.adapters import deserialize
 from s3t.models.assembly import assemble
 from s3t.recipe import recipe_from
 from s3t.tasks.task import ANSWERED
+from s3t_server.tokens import Access
 from testing.plain import copy_with
 
 RESULTS = Path(__file__).parent / "results" / "language.json"
@@ -276,19 +284,66 @@ def ways(run: s3t.Run, count: int) -> Mapping[str, Callable[[], int]]:
     }
 
 
-def timed(each: Mapping[str, Callable[[], int]], *, turns: int) -> dict[str, float]:
+def streams(folder: Path, model: Path, *, quick: bool) -> dict[str, Any]:
+    """Tokens a CPU second of every way, and ratios to one request with all prompts."""
+    recipe = recipe_of(model, shards=3)
+    recipe["training"] |= {"epochs": 0}
+    with s3t.Run.create(folder / "streams", recipe=recipe, data=alpaca(60), public_data=True) as run:
+        run.train()
+        token = Access(run).create("benchmark", scopes=["predict"])[1]
+    prompts = alpaca(8, first=1000)[["instruction", "input"]].to_dict("records")
+    body = {"max_tokens": 4 if quick else NEW_TOKENS, "temperature": 0.0}
+    streamed = body | {"stream": True, "stream_options": {"include_usage": True}}
+    with server(folder / "streams", "--workers", "1") as url:
+        client = httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=600)
+
+        def stream(number: int, wait: float) -> int:
+            time.sleep(number * wait)
+            found = client.post("/v1/completions", json=streamed | {"prompt": [prompts[number]]}).raise_for_status()
+            return int(json.loads(found.text.split("data: ")[-2])["usage"]["completion_tokens"])
+
+        def together() -> int:
+            found = client.post("/v1/completions", json=body | {"prompt": prompts}).raise_for_status()
+            return int(found.json()["usage"]["completion_tokens"])
+
+        def apart(wait: float) -> int:
+            with ThreadPoolExecutor(len(prompts)) as threads:
+                return sum(threads.map(stream, range(len(prompts)), [wait] * len(prompts)))
+
+        each = {
+            "one request": together,
+            "at once": lambda: apart(0.0),
+            "50 ms apart": lambda: apart(0.05),
+            "one after another": lambda: sum(stream(number, 0.0) for number in range(len(prompts))),
+        }
+        milliseconds = timed(each, turns=1 if quick else TURNS, clock=_server_seconds)
+    rates = {name: 1000 / each for name, each in milliseconds.items()}
+    return {
+        "tokens_a_second": rates,
+        "of_one_request": {name: rates[name] / rates["one request"] for name in each if name != "one request"},
+    }
+
+
+def _server_seconds() -> float:
+    """CPU seconds of the processes that this one has begun."""
+    return sum(sum(each.cpu_times()[:2]) for each in psutil.Process().children(recursive=True))
+
+
+def timed(
+    each: Mapping[str, Callable[[], int]], *, turns: int, clock: Callable[[], float] = time.process_time
+) -> dict[str, float]:
     """Median milliseconds a token, after one turn that is not counted."""
     found: dict[str, list[float]] = {name: [] for name in each}
     for turn in range(turns + 1):
         for name, way in each.items():
-            since = time.process_time()
+            since = clock()
             tokens = way()
             if turn:
-                found[name].append(1000 * (time.process_time() - since) / tokens)
+                found[name].append(1000 * (clock() - since) / tokens)
     return {name: statistics.median(values) for name, values in found.items()}
 
 
-PARTS: Mapping[str, Callable[..., dict[str, Any]]] = {"training": training, "writing": writing}
+PARTS: Mapping[str, Callable[..., dict[str, Any]]] = {"training": training, "writing": writing, "streams": streams}
 
 
 def show(found: Mapping[str, Any]) -> None:
@@ -306,6 +361,12 @@ def show(found: Mapping[str, Any]) -> None:
             row = found["writing"][precision]
             times = [f"{row['milliseconds'][name]:.2f}" for name in ("one", "peft", "five")]
             table.add_row(precision, *times, f"{row['one_over_peft']:.2f}", f"{row['five_over_one']:.2f}")
+        console.print(table)
+    if "streams" in found:
+        rates, shares = found["streams"]["tokens_a_second"], found["streams"]["of_one_request"]
+        table = Table("streams", "tokens a CPU second", "of one request")
+        for name, rate in rates.items():
+            table.add_row(name, f"{rate:.0f}", f"{shares.get(name, 1):.2f}")
         console.print(table)
 
 

@@ -62,6 +62,7 @@ def test_every_part_runs_with_a_tiny_model(real_data, tmp_path, monkeypatch):
     monkeypatch.setattr("sys.argv", ["language", "--quick", "--json", "--results", str(tmp_path / "found.json")])
     language.main()
     found = json.loads((tmp_path / "found.json").read_text())
-    assert set(found) == {"training", "writing"}
+    assert set(found) == {"training", "writing", "streams"}
+    assert all(share > 0 for share in found["streams"]["of_one_request"].values())
     assert found["training"]["against"].keys() == OPPONENTS.keys() == WORDS.keys()
     assert all(len(each["by_stage"]) == language.SLICES for each in found["training"]["against"].values())
