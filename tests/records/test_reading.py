@@ -112,9 +112,9 @@ def test_every_malformed_json_line_is_named_by_its_number(tmp_path):
     assert all("write one object a line" in problem for problem in problems)
 
 
-@pytest.mark.parametrize("name", ["x.txt", "x.xlsx", "x", "x.csv.gz"])
+@pytest.mark.parametrize("name", ["x.txt", "x.xlsx", "x", "x.csv.lz4"])
 def test_an_unknown_suffix_is_refused_with_those_that_are_known(tmp_path, name):
-    assert "use .csv, .jsonl or .parquet" in error_of(written(tmp_path, name, "id\n1\n")).problems[0]
+    assert "use .csv, .tsv, .json, .jsonl" in error_of(written(tmp_path, name, "id\n1\n")).problems[0]
 
 
 @pytest.mark.parametrize("name", ["x.csv", "x.jsonl", "x.parquet"])
@@ -176,7 +176,7 @@ def test_a_frame_with_a_column_of_mixed_types_is_refused():
     assert "mixes types" in error_of(pd.DataFrame({"id": [1, "x"]})).problems[0]
 
 
-@pytest.mark.parametrize("data", [[{"id": 1}], {"id": [1]}, 7, None])
+@pytest.mark.parametrize("data", [[], [{"id": 1}, 7], {"id": [1]}, 7, None])
 def test_what_is_no_data_is_refused_with_what_may_be_passed(data):
     assert "datasets.Dataset" in error_of(data).problems[0]
 

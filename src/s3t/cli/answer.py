@@ -52,7 +52,7 @@ def predict(
         Option(
             "--format",
             metavar="NAME",
-            help="Format of FILE, whatever its name: csv, jsonl or parquet; of stdin: csv or jsonl.",
+            help="Format of FILE, whatever its name: csv, tsv, jsonl or parquet; of stdin, no parquet.",
         ),
     ] = None,
     top: Annotated[int | None, Option(metavar="K", help="Show the K likeliest labels, the likeliest first.")] = None,

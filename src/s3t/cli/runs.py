@@ -35,7 +35,13 @@ LEAST_DEPTH = 0.1
 
 def init(
     run: RunArgument,
-    data: Annotated[Path, Option(metavar="FILE", help="The records: .csv, .jsonl or .parquet.")],
+    data: Annotated[
+        Path,
+        Option(
+            metavar="FILE",
+            help="The records: .csv, .tsv, .json or .jsonl, perhaps compressed, or .parquet, also a folder of them.",
+        ),
+    ],
     recipe: Annotated[Path, Option(metavar="YAML", help="The recipe; fields in docs/recipe.md.")],
 ) -> Output:
     """Make a run: check recipe and records, assign records to slices, draw the orders, write the folder RUN.

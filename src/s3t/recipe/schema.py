@@ -682,9 +682,9 @@ class Columns(Part):
     takes the first whose columns are filled."""
     completion: str | None = None
     """Language models: the column of the completion, or a template of several."""
-    messages: str | None = None
-    """Language models: the column of the chat: a list of messages, each with role and content, or such a list as
-    JSON."""
+    messages: str | list[str] | None = None
+    """Language models: the column of the chat: a list of messages, each with role and content (or from and value), or
+    such a list as JSON; or several columns, whose messages follow each other."""
     image: str | None = None
     """The column of the image: encoded bytes, a Hugging Face image, or a path beside the data file (image tasks)."""
 
@@ -714,7 +714,9 @@ class Columns(Part):
         """Role to the columns that it is read from, for the roles that are given."""
         given = self.model_dump(exclude={"delimiter"}, exclude_none=True).items()
         texts = {role: (one for text in templates(value) for one in template_columns(text)) for role, value in given}
-        return {role: tuple(dict.fromkeys(texts[role])) if role in _TEXTS else (value,) for role, value in given}
+        return {
+            role: tuple(dict.fromkeys(texts[role])) if role in _TEXTS else templates(value) for role, value in given
+        }
 
 
 DEFAULT_BUDGET = 4

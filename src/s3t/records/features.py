@@ -31,14 +31,21 @@ def read_features(table: Table, recipe: Recipe) -> dict[str, pa.ChunkedArray]:
 def read_prompts(table: Table, recipe: Recipe, role: str) -> dict[str, pa.ChunkedArray]:
     """The column of prompts by its role. A chat ends before the assistant's turn."""
     name = getattr(recipe.columns, role)
-    return {role: table.column(name, "messages", _question) if role == "messages" else _texts(table, name)}
+    if role == "messages":  # of several columns, the first one is asked after
+        return {role: table.column(templates(name)[0], "messages", _question)}
+    return {role: _texts(table, name)}
 
 
 def _feature(table: Table, name: Any, kind: Kind, recipe: Recipe) -> pa.ChunkedArray:
     if kind == "image":
         return image_bytes(table, name)
     if kind == "messages":
-        return table.column(name, kind, chat_of)
+        if isinstance(name, str):
+            return table.column(name, kind, chat_of)
+        parts = zip(*(table.cells(each, kind) or () for each in name), strict=False)
+        return table.column(
+            ", ".join(name), kind, lambda cells: chat_of([*itertools.chain(*map(_listed, cells))]), cells=parts
+        )
     if kind == "text":
         return _texts(table, name)
 
@@ -112,6 +119,10 @@ def _question(cell: Any) -> str:
 
 
 def _messages(cell: Any) -> list[dict[str, str]]:
+    return [_message(place, message) for place, message in enumerate(_listed(cell), start=1)]
+
+
+def _listed(cell: Any) -> list[Any]:
     if isinstance(cell, str):
         try:
             cell = read_json(cell)
@@ -120,13 +131,23 @@ def _messages(cell: Any) -> list[dict[str, str]]:
             raise CellError(problem if ";" in problem else "is no JSON; write a list of messages") from None
     if not isinstance(cell, list) or not cell:
         raise CellError("is no list of messages; fill or drop the row")
-    return [_message(place, message) for place, message in enumerate(cell, start=1)]
+    return cell
+
+
+_ROLES = {"human": "user", "gpt": ASSISTANT}
+"""Roles as ShareGPT names them."""
 
 
 def _message(place: int, message: Any) -> dict[str, str]:
     if not isinstance(message, dict):
         raise CellError(f"message {place}: is no mapping; give each message role and content")
+    if "from" in message and "role" not in message:  # as ShareGPT has it
+        message = {"role": message["from"], "content": message.get("value")} | {
+            name: value for name, value in message.items() if name not in ("from", "value")
+        }
     known: dict[str, Any] = {name: message.get(name) for name in ("role", "content")}
+    if isinstance(known["role"], str):
+        known["role"] = _ROLES.get(known["role"], known["role"])
     for name, value in known.items():
         if not isinstance(value, str) or not value.strip():
             raise CellError(f"message {place}: has no {name}, or one that is no text; fill it, or drop the message")

@@ -30,7 +30,6 @@ from s3t.recipe.schema import is_template
 from s3t.records.features import read_features, read_prompts, values_of
 from s3t.records.images import as_png
 from s3t.records.reading import (
-    FORMATS,
     Data,
     Positions,
     Problems,
@@ -38,6 +37,7 @@ from s3t.records.reading import (
     columns_in_words,
     converted,
     is_of,
+    names_data,
     read_data,
     read_windows,
 )
@@ -435,7 +435,7 @@ def _as_data(inputs: Inputs, recipe: Recipe, *, role: str | None = None) -> Data
     of one role alone.
     """
     if isinstance(inputs, str):
-        if Path(inputs).suffix.lower() not in FORMATS:
+        if not names_data(inputs):
             raise DataError(_WHERE, "are one string, which names no data file; pass a file, or the text in a list")
         return inputs
     if isinstance(inputs, Image.Image | bytes):

@@ -1,4 +1,5 @@
-"""Reader of the user's data: CSV, JSON lines, Parquet, a pipe, `datasets.Dataset`, a pandas frame, an arrow table.
+"""Reader of the user's data: CSV, TSV, JSON, JSON lines, Parquet, compressed or many files, a pipe, `datasets.Dataset`,
+a pandas frame, an arrow table, a list of mappings.
 
 It reads a window of rows at a time, in one pass; data that is read whole is one window. Nothing is cached, so no copy
 of a record is left under the user's home.
@@ -10,17 +11,20 @@ cannot read, so errors are raised where no other one is being handled.
 from __future__ import annotations
 
 import csv
+import glob
 import io
 import itertools
 import json
+import lzma
 import os
 import re
 import sys
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeAlias, cast, get_args
 
@@ -28,7 +32,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from s3t.errors import DataError
-from s3t.files import open_regular, reading_problem
+from s3t.files import is_folder, open_regular, reading_problem
 from s3t.json_text import JsonError, read_json
 from s3t.recipe.labels import name_of
 from s3t.records.requests import CellError, is_unicode
@@ -39,21 +43,25 @@ if TYPE_CHECKING:
     import datasets
     import pandas as pd
 
-Data: TypeAlias = "str | Path | pa.Table | datasets.Dataset | pd.DataFrame"
-"""Types that users may pass as data."""
-Format: TypeAlias = Literal["csv", "jsonl", "parquet"]
+Data: TypeAlias = (
+    "str | Path | pa.Table | datasets.Dataset | datasets.DatasetDict | pd.DataFrame | Sequence[Mapping[str, Any]]"
+)
+"""Types that users may pass as data; a path may be a folder of Parquet files, or a pattern of their names."""
+Format: TypeAlias = Literal["csv", "tsv", "jsonl", "parquet"]
 Window: TypeAlias = "pa.Table | list[dict[str, Any]]"
 """Rows as they are read: of JSON lines as mappings, else a table."""
 
 FORMATS: Mapping[str, Format] = {
     ".csv": "csv",
+    ".tsv": "tsv",
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
     ".json": "jsonl",
     ".parquet": "parquet",
     ".pq": "parquet",
 }
-"""Format of a file, by its suffix."""
+"""Format of a file, by its suffix, which that of a compression may follow."""
+_COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".xz": "xz"}
 WHOLE = sys.maxsize
 """Rows of a window that holds all."""
 _MOST_CHARACTERS = 2**24
@@ -78,7 +86,8 @@ class Positions:
     """
 
     def __init__(self, noun: Literal["line", "row"]) -> None:
-        self._noun = noun
+        self.noun = noun
+        self._files: list[tuple[int, str]] = []
         self._records, self._numbers = array("q", [0]), array("q", [0])
 
     def add(self, record: int, number: int) -> None:
@@ -86,6 +95,11 @@ class Positions:
         if number - self._numbers[-1] != record - self._records[-1]:
             self._records.append(record)
             self._numbers.append(number)
+
+    def begin(self, record: int, file: str) -> None:
+        """Note the file that the next records come from, where there are several. A row's number counts those of all
+        files before, but messages name the file."""
+        self._files.append((record, file))
 
     def numbers(self, records: Iterable[int]) -> list[int]:
         places = ((record, bisect_right(self._records, record) - 1) for record in records)
@@ -100,9 +114,16 @@ class Positions:
         >>> lines.named([2]), lines.named([0, 1])
         ('line 7', 'lines 2, 3')
         """
-        listed = ", ".join(map(str, self.numbers(records[:_SHOWN_ROWS])))
+        shown = records[:_SHOWN_ROWS]
+        listed = ", ".join(map(self._in_words, shown, self.numbers(shown)))
         more = f" and {len(records) - _SHOWN_ROWS} more" if len(records) > _SHOWN_ROWS else ""
-        return f"{self._noun}{'' if len(records) == 1 else 's'} {listed}{more}"
+        return f"{self.noun}{'' if len(records) == 1 else 's'} {listed}{more}"
+
+    def _in_words(self, record: int, number: int) -> str:
+        if not self._files:
+            return str(number)
+        first, file = self._files[bisect_right(self._files, record, key=itemgetter(0)) - 1]
+        return f"{record - first} of {file}"
 
 
 class Problems:
@@ -255,10 +276,24 @@ def format_of(source: Path | BinaryIO, given: str | None) -> Format:
         return cast("Format", given)
     if not isinstance(source, Path):
         raise DataError("the format", f"of a pipe has to be given; use {known}")
-    suffix = source.suffix.lower()
-    if suffix not in FORMATS:
-        raise DataError(str(source), f"has the suffix {suffix!r}; use .csv, .jsonl or .parquet, or name its format")
-    return FORMATS[suffix]
+    found = _format_named(source)
+    if found is None:
+        known = ".csv, .tsv, .json, .jsonl (which .gz, .bz2, .xz or .zst may follow) or .parquet"
+        raise DataError(str(source), f"has the suffix {source.suffix!r}; use {known}, or name its format")
+    return found
+
+
+def names_data(name: str) -> bool:
+    """True if a text can be the name of a data file, by its suffix."""
+    return _format_named(Path(name)) is not None
+
+
+def _format_named(path: Path) -> Format | None:
+    """The format that a name tells."""
+    if path.suffix.lower() not in _COMPRESSIONS:
+        return FORMATS.get(path.suffix.lower())
+    found = FORMATS.get(Path(path.stem).suffix.lower())
+    return None if found == "parquet" else found
 
 
 def read_data(data: Data, *, columns: Mapping[str, Kind]) -> Table:
@@ -280,10 +315,13 @@ def read_windows(
     if isinstance(data, str | Path) or hasattr(data, "read"):
         source = Path(data) if isinstance(data, str) else cast("Path | BinaryIO", data)
         folder = source.parent if isinstance(source, Path) else folder
-        problems, windows = _opened(source, format_of(source, form), size)
+        if isinstance(source, Path) and (parts := _parts(source)):
+            problems, windows = _opened_together(source, parts, size)
+        else:
+            problems, windows = _opened(source, format_of(source, form), size)
     else:
         problems = Problems(f"the {type(data).__name__}", Positions("row"))
-        rows = _from_memory(data, columns, problems.where)
+        rows = _from_memory(data, columns, problems)
         # No more than there are: without columns a slice would grow.
         starts = range(0, max(rows.num_rows, 1), size)
         windows = ((at, rows.slice(at, min(size, rows.num_rows - at))) for at in starts)
@@ -312,8 +350,76 @@ def read_rows(source: Path | BinaryIO, form: Format, *, size: int) -> Iterator[t
 
 def _opened(source: Path | BinaryIO, form: Format, size: int) -> tuple[Problems, Iterator[tuple[int, Window]]]:
     where = str(source) if isinstance(source, Path) else "standard input"
-    problems = Problems(where, Positions("row" if form == "parquet" else "line"))
+    by_row = form == "parquet" or (form == "jsonl" and isinstance(source, Path) and _begins_an_array(source))
+    problems = Problems(where, Positions("row" if by_row else "line"))
     return problems, _windows(source, form, problems, size)
+
+
+def _parts(path: Path) -> list[Path]:
+    """Parquet files of a folder, or that a pattern (`*`, `?`, `[`) names, in the order of their names."""
+    if is_folder(path):
+        found = sorted(each for each in path.iterdir() if each.suffix.lower() in (".parquet", ".pq"))
+        wanted = "holds no Parquet file; name a file, or a folder of Parquet files"
+    elif not glob.has_magic(str(path)) or path.exists():
+        return []
+    else:
+        found = sorted(map(Path, glob.glob(str(path), recursive=True)))  # noqa: PTH207 - of absolute patterns, too
+        wanted = "names files that are not Parquet" if found else "names no file; check the pattern"
+    if not found or any(FORMATS.get(each.suffix.lower()) != "parquet" for each in found):
+        raise DataError(str(path), wanted)
+    return found
+
+
+def _opened_together(path: Path, parts: Sequence[Path], size: int) -> tuple[Problems, Iterator[tuple[int, Window]]]:
+    """Windows of several Parquet files, one after another."""
+    problems = Problems(str(path), Positions("row"))
+
+    def windows() -> Iterator[tuple[int, Window]]:
+        first, tables = 0, []
+        for part in parts:
+            own = Problems(str(part), problems.positions)
+            problems.positions.begin(first, part.name)
+            for _, window in _windows(part, "parquet", own, size):
+                table = cast("pa.Table", window)
+                if size == WHOLE:
+                    tables.append(table)
+                else:
+                    yield first, table
+                first += table.num_rows
+            own.refuse()
+        if tables:
+            try:
+                yield 0, pa.concat_tables(tables, promote_options="permissive")
+            except pa.ArrowException:
+                problems.add("its files have other types of a column; convert them")
+
+    return problems, windows()
+
+
+def _begins_an_array(path: Path) -> bool:
+    """True if a file holds one JSON array of rows; False if it cannot be read, which is told later."""
+    with suppress(OSError, UnreadableError), open_regular(path) as file, _uncompressed(file, path) as content:
+        return content.read(_BUFFER_BYTES).removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"[")
+    return False
+
+
+@contextmanager
+def _uncompressed(file: BinaryIO, path: Path) -> Iterator[BinaryIO]:
+    """The content of a file, whose suffix tells its compression."""
+    compression = _COMPRESSIONS.get(path.suffix.lower())
+    try:
+        if compression is None:
+            yield file
+        elif compression == "xz":
+            with lzma.LZMAFile(file) as content:
+                yield cast("BinaryIO", content)
+        else:
+            stream: Any = pa.CompressedInputStream(pa.PythonFile(file, "r"), compression)
+            yield cast("BinaryIO", io.BufferedReader(stream, _BUFFER_BYTES))
+    except (lzma.LZMAError, EOFError, OSError):
+        if compression is None:
+            raise
+        raise UnreadableError(f"is no whole {compression} file, perhaps truncated; make it again") from None
 
 
 def columns_in_words(present: Sequence[str], wanted: Iterable[str]) -> str:
@@ -347,14 +453,23 @@ def is_of(value: object, package: str, *classes: str) -> bool:
     return isinstance(value, tuple(getattr(module, name) for name in classes if hasattr(module, name)))
 
 
-def _from_memory(data: Any, columns: Mapping[str, Kind], where: str) -> pa.Table:
+def _from_memory(data: Any, columns: Mapping[str, Kind], problems: Problems) -> pa.Table:
     if isinstance(data, pa.Table):
         return data
     if is_of(data, "pandas", "DataFrame"):
-        return _from_frame(data, columns, where)
+        return _from_frame(data, columns, problems.where)
+    if is_of(data, "datasets", "DatasetDict"):
+        if len(data) != 1:
+            raise DataError(
+                problems.where, f"has the splits {', '.join(data)}; pass one of them: data[{next(iter(data), '')!r}]"
+            )
+        (data,) = data.values()
     if is_of(data, "datasets", "Dataset"):
         return _from_dataset(data)
-    raise DataError(where, "is not data; pass a path, a datasets.Dataset, a pandas.DataFrame or a pyarrow.Table")
+    if isinstance(data, Sequence) and data and all(isinstance(row, Mapping) for row in data):
+        return _json_table(data, columns, problems, 0)
+    kinds = "a path, a datasets.Dataset, a pandas.DataFrame, a pyarrow.Table or a list of mappings"
+    raise DataError(problems.where, f"is not data; pass {kinds}")
 
 
 def _from_dataset(data: datasets.Dataset) -> pa.Table:
@@ -431,23 +546,29 @@ def _windows(source: Path | BinaryIO, form: Format, problems: Problems, size: in
             raise UnreadableError("cannot be Parquet, whose end is read first; write it to a file, or send JSON lines")
         if path is not None and (problem := reading_problem(path)) is not None:
             raise UnreadableError(problem)
-        with open_regular(path) if path is not None else nullcontext(cast("BinaryIO", source)) as file:
-            before = None if path is None else _state(file)
+        with ExitStack() as exits:
+            if path is None:
+                file = opened = cast("BinaryIO", source)
+            else:
+                opened = exits.enter_context(open_regular(path))
+                file = exits.enter_context(_uncompressed(opened, path))
+            before = None if path is None else _state(opened)
             windows: Iterable[Window]
             if form == "jsonl":
-                rows = _json_rows(file, problems, endless=path is None)
+                by_row = problems.positions.noun == "row"
+                rows = _array_rows(file, problems) if by_row else _json_rows(file, problems, endless=path is None)
                 windows = _cut(rows, problems.positions, size, most=size < WHOLE)
             elif form == "parquet":
                 windows = _parquet_windows(file, size)
             else:
-                tables = _csv_windows(file, problems, min(size, WINDOW_ROWS))
+                tables = _csv_windows(file, problems, min(size, WINDOW_ROWS), "\t" if form == "tsv" else ",")
                 windows = tables if size < WHOLE else [pa.concat_tables(tables)]
             for window in windows:
                 yield first, window
                 if problems and path is None:
                     return
                 first += len(window)
-            if before is not None and _state(file) != before:
+            if before is not None and _state(opened) != before:
                 raise UnreadableError("changed while it was read; run the command again when it is complete")
     except UnreadableError as fault:
         problems.add(str(fault))
@@ -491,12 +612,12 @@ def _parquet_windows(file: BinaryIO, size: int) -> Iterator[pa.Table]:
         raise UnreadableError("is not a readable Parquet file, perhaps truncated; export it again") from None
 
 
-def _csv_windows(file: BinaryIO, problems: Problems, size: int) -> Iterator[pa.Table]:
-    """Windows of a CSV file, every cell as text."""
+def _csv_windows(file: BinaryIO, problems: Problems, size: int, delimiter: str) -> Iterator[pa.Table]:
+    """Windows of a CSV or TSV file, every cell as text."""
     # Bytes that are not UTF-8 become halves of surrogate pairs, which no UTF-8 text holds.
     lines = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
     try:
-        rows = _csv_rows(lines, problems)
+        rows = _csv_rows(lines, problems, delimiter)
         line, header, _ = next(rows, (0, [], 0))
         if not header:
             raise UnreadableError("is an empty CSV file; begin it with a row of column names")
@@ -511,7 +632,7 @@ def _csv_windows(file: BinaryIO, problems: Problems, size: int) -> Iterator[pa.T
             lines.detach()  # who opened the file or the pipe closes it
 
 
-def _csv_rows(lines: Iterable[str], problems: Problems) -> Iterator[tuple[int, list[str], int]]:
+def _csv_rows(lines: Iterable[str], problems: Problems, delimiter: str) -> Iterator[tuple[int, list[str], int]]:
     """Rows that are not blank, the header first, each with the line that it begins in and its characters; in place of
     one with too few or too many cells, an empty one.
 
@@ -526,7 +647,7 @@ def _csv_rows(lines: Iterable[str], problems: Problems) -> Iterator[tuple[int, l
             of_row.append(line)
             yield line
 
-    reader = csv.reader(noted(), strict=True)
+    reader = csv.reader(noted(), strict=True, delimiter=delimiter)
     end, number, width = 0, -1, 0  # the header is row -1
     try:
         for row in reader:
@@ -538,7 +659,8 @@ def _csv_rows(lines: Iterable[str], problems: Problems) -> Iterator[tuple[int, l
             if len(row) != width and number >= 0:
                 if not all(map(is_unicode, row)):
                     raise UnreadableError(_not_utf8(line))
-                why = f"the row has {len(row)} cells and the header {width}; put cells that hold commas into quotes"
+                name = "commas" if delimiter == "," else "tabs"
+                why = f"the row has {len(row)} cells and the header {width}; put cells that hold {name} into quotes"
                 problems.add(why, number)
                 row = [""] * width
             elif number < 0:
@@ -546,7 +668,7 @@ def _csv_rows(lines: Iterable[str], problems: Problems) -> Iterator[tuple[int, l
             yield line, row, characters
             number += 1
     except csv.Error:
-        raise UnreadableError(_open_quote(end + 1, "".join(of_row))) from None
+        raise UnreadableError(_open_quote(end + 1, "".join(of_row), delimiter)) from None
 
 
 def _text_table(cells: list[str], header: list[str], first: int, positions: Positions) -> pa.Table:
@@ -564,17 +686,20 @@ def _not_utf8(line: int) -> str:
     return f"is not UTF-8 text in line {line}; save it as UTF-8"
 
 
-_WHOLE_CELLS = re.compile(r"""(?:(?:"(?:[^"]|"")*+"|[^",\r\n][^,\r\n]*+|),)*+""")
-"""Cells at the beginning of a row, each with its comma."""
+_WHOLE_CELLS = {
+    delimiter: re.compile(rf"""(?:(?:"(?:[^"]|"")*+"|[^"{delimiter}\r\n][^{delimiter}\r\n]*+|){delimiter})*+""")
+    for delimiter in ",\t"
+}
+"""Cells at the beginning of a row, each with its delimiter."""
 
 
-def _open_quote(line: int, text: str) -> str:
+def _open_quote(line: int, text: str, delimiter: str = ",") -> str:
     """The problem of a row that Python's reader refuses, from the line that it begins in, and its text so far.
 
     >>> _open_quote(7, 'ann,"two\\nlines","where\\nbob,').partition(" begins")[0]
     'line 8: a cell'
     """
-    before = _WHOLE_CELLS.match(text)
+    before = _WHOLE_CELLS[delimiter].match(text)
     line += len(re.findall(r"\r\n?|\n", before[0])) if before else 0
     return (
         f"line {line}: a cell begins there with a quote that no quote before a comma or a line's end closes; take the "
@@ -605,6 +730,20 @@ def _json_rows(
         problems.add(f"and {wrong - _SHOWN_LINES} more lines")
 
 
+def _array_rows(file: BinaryIO, problems: Problems) -> Iterator[tuple[int, tuple[dict[str, Any]], int]]:
+    """Rows of one array, which is read whole; as `_json_rows`."""
+    try:
+        rows = read_json(file.read())
+    except JsonError as error:
+        problem = str(error)
+        raise UnreadableError(problem if ";" in problem else f"{problem}; write an array of objects") from None
+    for number, row in enumerate(rows):
+        try:
+            yield number, (_checked_row(row, "write an array of objects"),), len(str(row))
+        except JsonError as error:
+            problems.add(str(error), number)
+
+
 def json_object(line: bytes) -> dict[str, Any]:
     """The row that a line holds; raises `JsonError`, which quotes nothing of it."""
     try:
@@ -612,8 +751,12 @@ def json_object(line: bytes) -> dict[str, Any]:
     except JsonError as error:
         problem = str(error)
         raise JsonError(problem if ";" in problem else f"{problem}; write one object a line") from None
+    return _checked_row(row, "write one object a line")
+
+
+def _checked_row(row: Any, remedy: str) -> dict[str, Any]:
     if not isinstance(row, dict):
-        raise JsonError(f"holds a {type(row).__name__}; write one object a line")
+        raise JsonError(f"holds a {type(row).__name__}; {remedy}")
     if not all(map(is_unicode, row)):
         raise JsonError("has a key that holds half a surrogate pair, which is no text; correct it")
     return row
