@@ -19,18 +19,18 @@ $(VENV)/pip.stamp:
 	touch $@
 
 $(VENV)/demo.stamp: $(VENV)/pip.stamp pyproject.toml constraints.txt
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[plots]"
+	$(BIN)/python -m pip install --constraint constraints.txt --editable ".[plots]"
 	touch $@
 
 $(VENV)/test.stamp: $(VENV)/pip.stamp pyproject.toml constraints.txt
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[test]"
+	$(BIN)/python -m pip install --constraint constraints.txt --editable ".[test]"
 	touch $@ $(VENV)/demo.stamp $(VENV)/serve.stamp
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/python examples/digits.py runs/demo
 
 $(VENV)/serve.stamp: $(VENV)/pip.stamp pyproject.toml constraints.txt
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[plots,serve]"
+	$(BIN)/python -m pip install --constraint constraints.txt --editable ".[plots,serve]"
 	touch $@
 
 serve: $(VENV)/serve.stamp

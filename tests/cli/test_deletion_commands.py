@@ -20,6 +20,7 @@ from s3t.cli.app import app_of
 from s3t.cli.display import remedy
 from s3t.deletion import protocol
 from s3t.ledger.presence import Uses
+from s3t.records.requests import other_forms
 from s3t.results.log import LogEntry
 from s3t.run.lazy_workshop import LazyWorkshop
 from s3t.run.training import Trainer
@@ -108,6 +109,14 @@ def test_unknown_names_are_warned_of_on_the_last_line_however_many(run):
     assert last.startswith("WARNING: 30 names UNKNOWN, NOTHING WAS deleted for them: nobody-0, nobody-1, ")
     assert "nobody-9, and 20 more" in last
     assert "WARNING" not in invoke("delete", run, "--record", "r3").stdout  # gone already, which is as it should be
+
+
+def test_of_an_unknown_name_it_is_told_what_the_run_holds_in_another_form(run):
+    asked = ("--record", "R3", "--subject", "r4", "--record", "c9", "--dry-run")
+    hints = ["R3: the run holds record r3", "r4: the run holds record r4"]
+    assert document("delete", run, *asked)["hints"] == hints
+    assert invoke("delete", run, *asked).stdout.splitlines()[-2:] == [f"  {hint}" for hint in hints]
+    assert other_forms("0007") == ["0007", *("7".zfill(width) for width in range(1, 13) if width != 4)]
 
 
 def test_a_strict_deletion_with_an_unknown_name_exits_with_1_and_deletes_nothing(run):

@@ -1,5 +1,7 @@
 """A warning where stages take few optimiser steps for their labels."""
 
+import re
+
 import pytest
 
 import s3t
@@ -27,6 +29,10 @@ def test_stages_of_few_steps_for_their_labels_are_counted_and_the_worst_is_named
     assert advice.startswith("2 of 2 stages take fewer than 30 optimiser steps for 3 labels (stage (0) of shard 0: ")
     assert f": {4 * -(-first // 8)})" in advice
     assert status.to_json()["advice"] == [advice]
+    epochs, batch = map(int, re.search(r"training.epochs (\d+) .* or training.batch_size (\d+) ", advice).groups())
+    assert made("more", training={"epochs": epochs, "batch_size": 8}).advice == ()
+    assert made("less", training={"epochs": epochs - 1, "batch_size": 8}).advice != ()
+    assert made("smaller", training={"epochs": 4, "batch_size": batch}).advice == ()
     assert status.warnings == ()
     assert "optimiser" not in (tmp_path / "run" / "run.json").read_text()  # it follows from numbers of records
     assert f"warning: {advice}" in invoke("status", tmp_path / "run").stdout

@@ -7,9 +7,10 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from s3t.cli.output import bugs_reported, with_json
 from s3t.version import __version__
@@ -36,13 +37,36 @@ COMMANDS = {
     **dict.fromkeys(("erase", "reconcile", "destroy-key"), _DELETE),
     "ids": _RUNS,
 }
-"""The library's commands, in the order of --help, and their modules. A package that builds on it adds its own."""
+"""The library's commands and their modules. A package that builds on it adds its own."""
+SECTIONS = {
+    "Choose a system": ("compare", "plan", "sequences", "simulate", "tune"),
+    "Make and train a run": ("ids", "init", "train", "status"),
+    "Answer": ("predict", "evaluate", "generate", "score", "harness", "export"),
+    "Delete": ("locate", "delete", "log", "repair", "extend", "erase"),
+    "Prove and keep": ("audit", "clone", "reconcile", "destroy-key"),
+}
+"""Commands in the order of --help; others follow."""
+
+
+class _Sections(TyperGroup):
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        others = tuple(name for name in self.commands if all(name not in names for names in SECTIONS.values()))
+        for title, names in (SECTIONS | {"Serve": others}).items():
+            rows = [
+                (name, self.commands[name].get_short_help_str(formatter.width - 18))
+                for name in names
+                if name in self.commands
+            ]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
 
 
 def app_of(commands: Mapping[str, str] = COMMANDS) -> typer.Typer:
     """The program with these commands. Their modules are imported here, and no other command's."""
     app = typer.Typer(
         name="s3t",
+        cls=_Sections,
         help=_HELP,
         epilog=EPILOG,
         no_args_is_help=True,

@@ -155,7 +155,7 @@ def unknown_names(done: Deletion) -> str:
         why = f"The ledger does not know them, and {places_in_words(done.unreadable)} cannot be read: see s3t audit"
     return (
         f"WARNING: {names} UNKNOWN, {nothing} deleted for {'it' if len(unknown) == 1 else 'them'}: "
-        f"{listed(unknown)}. {why}; --json lists all"
+        f"{listed(unknown)}. {why}; --json lists all" + "".join(f"\n  {hint}" for hint in done.hints)
     )
 
 

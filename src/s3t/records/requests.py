@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 COLUMNS = ("record", "subject")
 """Columns of a file of requests."""
 _SHOWN = 10
+_MOST_DIGITS = 12
 
 
 class CellError(ValueError):
@@ -60,6 +61,17 @@ def name_in(value: Any) -> str | None:
     if name is not None and name != name.strip():
         raise CellError("begins or ends with white space; take it away")
     return name
+
+
+def other_forms(name: str) -> list[str]:
+    """Forms in which programs hand on the same id: with other zeros, as a decimal number, in other letters; itself too.
+
+    >>> other_forms("7.0")[:4], "0007" in other_forms("7"), "7" in other_forms("0007")
+    (['7.0', '7', '07', '007'], True, True)
+    """
+    number = name.removesuffix(".0").lstrip("0") or "0"
+    padded = (number.zfill(width) for width in range(1, _MOST_DIGITS + 1)) if number.isdecimal() else ()
+    return list(dict.fromkeys([name, *padded, name.lower(), name.upper(), name.casefold()]))
 
 
 def is_unicode(text: str) -> bool:

@@ -108,6 +108,8 @@ class Deletion(Result):
     """Names that were gone before; null if an operator has to decide."""
     unknown: tuple[str, ...] | None
     """Names that the run has never held; null as `already`."""
+    hints: tuple[str, ...] = ()
+    """For the first unknown names, what the run holds in another form: "0007: the run holds record 7"."""
     state: State | Literal["held", "approved", "refused"] | None
     """The last step that is complete; null if no record was taken. held, approved or refused: an operator has to
     decide, or has decided."""

@@ -67,18 +67,21 @@ def no_better_than(guess: float | None, shards: Iterable[Shard]) -> tuple[str, .
 def few_steps(inventory: Inventory, recipe: Recipe, *, labels: int) -> tuple[str, ...]:
     """A warning where stages take few optimiser steps for their labels, or none. Without labels, `labels` is 0."""
     training, wanted = recipe.training, STEPS_A_LABEL * labels
-    steps = {}
+    steps, sizes = {}, {}
     for stage in stages_of(inventory.orders):
         before = recipe.method.replayed(inventory.records_in(stage.shard, stage.prefix[:-1]))
         if records := before + inventory.records_in(stage.shard, stage.prefix[-1:]):
-            steps[stage] = training.epochs * math.ceil(records / training.batch_size)
+            steps[stage], sizes[stage] = training.epochs * math.ceil(records / training.batch_size), records
     few = [stage for stage, count in steps.items() if count < wanted]
     if not few:
         return ()
     fewest = min(few, key=steps.__getitem__)
+    epochs = math.ceil(wanted / math.ceil(sizes[fewest] / training.batch_size))
+    smaller = (2**power for power in reversed(range(training.batch_size.bit_length())))
+    batch = next((size for size in smaller if training.epochs * math.ceil(sizes[fewest] / size) >= wanted), None)
+    batches = "" if batch is None else f" or training.batch_size {batch} (now {training.batch_size})"
     return (
         f"{len(few)} of {counted(len(steps), 'stage')} take fewer than {wanted} optimiser steps for {labels} labels "
-        f"({fewest}: {steps[fewest]}) and may underfit; raise training.epochs, now {training.epochs}, or lower "
-        f"training.batch_size, now {training.batch_size}, in a new run, or have `s3t compare` try smaller systems, and "
-        "one without training (method: ridge)",
+        f"({fewest}: {steps[fewest]}) and may underfit; training.epochs {epochs} (now {training.epochs}){batches} in a "
+        "new run would do, or have `s3t compare` try smaller systems, and one without training (method: ridge)",
     )

@@ -5,20 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from s3t.aftermath import KEY_NOTED_AS_DESTROYED, NOTHING_CHANGED, OUT_OF_USE, after_refusal
+from s3t.core import Secret
 from s3t.deletion import protocol
 from s3t.deletion.acceptance import Request
 from s3t.errors import InputError, S3TError, UnknownNamesError
 from s3t.events import Progress, silent, telling
-from s3t.ledger import ExportRow
+from s3t.ledger import ExportRow, Transaction
 from s3t.ledger.locks import hold
 from s3t.recipe import repair_due
-from s3t.records.requests import requested, requested_names
+from s3t.records.requests import other_forms, requested, requested_names
 from s3t.results.changes import Deletion, Reconciliation
 from s3t.results.state import Status
 from s3t.run.parts import Parts
 from s3t.run.reporting import exports_of, inventory_now, missing_hours, outage_of, shards_of, status_of
 from s3t.store.secret import destroy_secret
 from s3t.wording import counted
+
+_HINTED = 20
+"""Unknown names of which other forms are looked for."""
 
 
 def withdraw(parts: Parts, name: str) -> Status:
@@ -78,6 +82,7 @@ def deletion_of(parts: Parts, outcome: protocol.Outcome, *, dry_run: bool) -> De
         now, standing = transaction.snapshot(), transaction.exports.standing()
         tainted = transaction.exports.to_withdraw()
         hours = missing_hours(parts, after, missing, transaction)
+        hints = _hints(parts.secret, transaction, outcome.unknown[:_HINTED])
     states = {entry.state for entry in outcome.entries}
     within = parts.recipe.deletion.erase_within
     waiting = [entry.received_at + within for entry in outcome.entries if entry.erased_at is None]
@@ -87,6 +92,7 @@ def deletion_of(parts: Parts, outcome: protocol.Outcome, *, dry_run: bool) -> De
         deleted=outcome.deleted,
         already=outcome.already,
         unknown=outcome.unknown,
+        hints=hints,
         state=next((state for state in ("accepted", "effective", "erased") if state in states), None),
         repeated=outcome.repeated,
         dry_run=dry_run,
@@ -107,6 +113,24 @@ def deletion_of(parts: Parts, outcome: protocol.Outcome, *, dry_run: bool) -> De
         repair_due=repair_due(parts.present_recipe.deletion.repair, after, trained=now.trained),
         heads_due=bool(after.missing_readouts()),
     )
+
+
+def _hints(secret: Secret, transaction: Transaction, unknown: Sequence[str]) -> tuple[str, ...]:
+    """For names that the run does not hold, what it holds under another form of them, or as the other kind."""
+    forms = {
+        (kind, secret.token("ledger", kind, form)): (name, f"{kind} {form}")
+        for name in unknown
+        for kind in ("record", "subject")
+        for form in other_forms(name)
+    }
+    tokens = {wanted: [token for kind, token in forms if kind == wanted] for wanted in ("record", "subject")}
+    rows = transaction.locate(records=tokens["record"], subjects=tokens["subject"]).rows
+    held = {("record", row.token) for row in rows} | {("subject", row.subject) for row in rows if row.subject}
+    found: dict[str, str] = {}
+    for each, (name, other) in forms.items():
+        if each in held:
+            found.setdefault(name, f"{name}: the run holds {other}")
+    return tuple(found.values())
 
 
 def _hit(

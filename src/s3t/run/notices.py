@@ -93,6 +93,9 @@ class Notices:
 
 def copies_elsewhere(data: object) -> Iterator[str]:
     """A notice of the files from which a `datasets.Dataset` was read: they are the user's, as a CSV file is."""
+    if is_of(data, "datasets", "DatasetDict"):
+        for each in data.values():  # type: ignore[attr-defined]
+            yield from copies_elsewhere(each)
     if is_of(data, "datasets", "Dataset") and (files := data.cache_files):  # type: ignore[attr-defined]
         folders = sorted({str(Path(each["filename"]).parent) for each in files})
         yield (
