@@ -1,6 +1,7 @@
 """run.json and recipe.yaml are believed only as they were written."""
 
 import json
+import re
 
 import pytest
 import yaml
@@ -42,7 +43,11 @@ def test_a_recipe_that_changed_is_refused_but_for_the_caches_sizes(run):
     s3t.Run.open(run).close()
     recipe["prediction"]["batch_size"] += 1
     path.write_text(yaml.safe_dump(recipe))
-    assert "recipe.yaml changed since the run was made" in refused(run)
+    recipe["training"]["seed"] += 1
+    path.write_text(yaml.safe_dump(recipe))
+    told = refused(run)
+    assert "recipe.yaml changed since the run was made, in" in told
+    assert {"training.seed", "prediction.batch_size"} == {*re.search(r", in (.*)\. A run", told)[1].split(", ")}
 
 
 @pytest.mark.parametrize(("section", "field"), [("text", "pooling"), ("training", "shortcuts")])

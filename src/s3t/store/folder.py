@@ -19,7 +19,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from s3t.core import Order, Secret
-from s3t.errors import IntegrityError, MovedError, RecipeError, RunFolderError, S3TError
+from s3t.errors import IntegrityError, MovedError, RecipeError, RunFolderError, S3TError, listed
 from s3t.files import reason_of
 from s3t.recipe import Recipe, RepairPolicy, recipe_from
 from s3t.recipe.loading import read_yaml, to_yaml
@@ -71,8 +71,8 @@ class Description(BaseModel, frozen=True, extra="forbid", hide_input_in_errors=T
     """The digest of the public records, if there are some."""
     secret_check: str
     """A keyed hash of nothing: another secret gives another, and is refused."""
-    recipe_check: str = ""
-    """Keyed hash of the recipe (`recipe_check`); set when the files are written, as is `check`."""
+    recipe_check: dict[str, str] = {}
+    """Keyed hashes of the recipe's fields (`recipe_check`); set when the files are written, as is `check`."""
     check: str = ""
     """Keyed hash of all other fields."""
     gaps: tuple[str, ...]
@@ -160,6 +160,10 @@ def _check_orders(description: Description, recipe: Recipe) -> None:
         raise ValueError(f"run.json has an order that is not one of {len(slices)} slices")
 
 
+_MAY_CHANGE = {"training.cache_memory", "training.cache_disk"}
+"""Fields that change no result."""
+
+
 def check_files(layout: Layout, recipe: dict[str, Any], secret: Secret) -> None:
     """Check that run.json and recipe.yaml hold what was written, except recipe fields that change no result.
 
@@ -171,20 +175,22 @@ def check_files(layout: Layout, recipe: dict[str, Any], secret: Secret) -> None:
     check = content.pop("check", None)
     if check != _check_of(content, secret):
         raise IntegrityError(f"{layout.description} changed outside of s3t: its check fails; {_RESTORE}")
-    if content.get("recipe_check") != recipe_check(recipe, secret):
+    wanted, found = content.get("recipe_check", {}), recipe_check(recipe, secret)
+    if changed := [name for name in wanted | found if wanted.get(name) != found.get(name)]:
         raise IntegrityError(
-            f"{layout.recipe} changed since the run was made: its check fails. A run's recipe cannot change, but for "
-            f"training.cache_memory and training.cache_disk; {_RESTORE}"
+            f"{layout.recipe} changed since the run was made, in {listed(changed)}. A run's recipe cannot change, but "
+            f"for training.cache_memory and training.cache_disk; {_RESTORE}"
         )
 
 
-def recipe_check(recipe: dict[str, Any], secret: Secret) -> str:
-    """Keyed hash of the recipe fields that cannot change once the run is made."""
-    training = {name: value for name, value in recipe["training"].items() if not name.startswith("cache_")}
-    return _check_of(recipe | {"training": training}, secret)
+def recipe_check(recipe: dict[str, Any], secret: Secret) -> dict[str, str]:
+    """Keyed hash of each recipe field that cannot change once the run is made, by its name."""
+    sections = ((name, value if isinstance(value, dict) else {"": value}) for name, value in recipe.items())
+    fields = {f"{name}.{inner}".rstrip("."): value for name, section in sections for inner, value in section.items()}
+    return {name: _check_of([name, value], secret) for name, value in fields.items() if name not in _MAY_CHANGE}
 
 
-def _check_of(content: dict[str, Any], secret: Secret) -> str:
+def _check_of(content: Any, secret: Secret) -> str:
     return secret.token("file", "json", json.dumps(content, sort_keys=True)).hex()
 
 
