@@ -51,7 +51,7 @@ ASKED = {
             "over_vocabulary",
             "has_labels",
             "one_label",
-            "takes_prototypes",
+            "softmax_over_labels",
             "has_threshold",
             "ordered",
             "has_tokens",

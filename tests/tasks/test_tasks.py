@@ -188,7 +188,7 @@ def test_two_checkouts_are_compared_on_a_recipe_of_every_task(task):
     assert task.name in compared, "enter a recipe of it in RECIPES, tests/same_bytes/recipes.py"
 
 
-@pytest.mark.parametrize("task", [task for task in TASKS.values() if task.target.takes_prototypes], ids=str)
+@pytest.mark.parametrize("task", [task for task in TASKS.values() if task.target.softmax_over_labels], ids=str)
 def test_a_task_with_prototypes_has_an_output_and_a_target_for_each_label(task):
     labels, rows, records = sample(task)
     assert task.target.one_label

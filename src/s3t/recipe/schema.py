@@ -72,6 +72,8 @@ NUMBER, NUMBERS = _refuse(bool), _refuse(bool, str)
 Int: TypeAlias = Annotated[int, NUMBER]
 Float: TypeAlias = Annotated[float, NUMBER]
 Bytes: TypeAlias = Annotated[ByteSize, NUMBER]
+LabelKey: TypeAlias = Annotated[str, BeforeValidator(lambda name: str(name) if type(name) is int else name)]
+"""A label as the key of a mapping, which YAML may read as a number."""
 
 
 class Part(BaseModel):
@@ -393,6 +395,9 @@ Shortcut: TypeAlias = Literal["packing", "first-token"]
 class TrainingSettings(Part):
     """Training of one stage. Every stage starts with a fresh optimiser, schedule and random generator."""
 
+    class_weight: Literal["balanced"] | dict[LabelKey, Annotated[Float, Field(gt=0, le=1e6)]] | None = None
+    """Classification: weight of a record's loss by its label, {fraud: 5}; 1 if not named. balanced: inverse to the
+    label's number of records in the stage's own slices, so that nothing of a deleted record is in it."""
     epochs: Int = Field(default=4, ge=0, le=10_000)
     """Passes over the records of the prefix, a stage."""
     batch_size: Int = Field(default=32, ge=1, le=1_000_000)
@@ -882,6 +887,7 @@ class Recipe(Part):
             *self._selection_problems(),
             *self._task_problems(),
             *self._label_problems(),
+            *self._weight_problems(),
             *self._sequence_problems(),
             *self._growth_problems(),
             *self._group_problems(),
@@ -912,7 +918,7 @@ class Recipe(Part):
             yield f"deletion.repair: method {method} has no chains; set eager, on-exhaustion, below-depth or manual"
         if not method.has_adapters and self.adapter.layers != "all":
             yield "adapter.layers: with trainable: all there is no adapter; take it out"
-        if method.of_slices == "prototypes" and not self.task.target.takes_prototypes:
+        if method.of_slices == "prototypes" and not self.task.target.softmax_over_labels:
             yield (
                 f"method {method} averages the records of a class, so it needs a task with one label a record and an "
                 f"output for each label; {self.task} is none, use another method"
@@ -971,6 +977,20 @@ class Recipe(Part):
             yield f"columns.delimiter: {task} has no column of lists; take it out"
         if self.prediction.threshold != DEFAULT_THRESHOLD and not target.has_threshold:
             yield f"prediction.threshold: {task} has none; take it out"
+
+    def _weight_problems(self) -> Iterator[str]:
+        weights, labels = self.training.class_weight, self.labels
+        where = "training.class_weight"
+        if weights is None:
+            return
+        if not self.task.target.softmax_over_labels:
+            yield f"{where}: {self.task} has no such weights; leave them out"
+        elif self.readouts or not self.method.trains:
+            yield f"{where}: heads that are solved weigh all records alike; leave it out, or take trained heads"
+        elif weights != "balanced" and not isinstance(labels, list):
+            yield f"{where}: declare the labels, or set balanced"
+        elif weights != "balanced" and (stray := sorted(weights.keys() - {*(labels or ())})):
+            yield f"{where}: {stray} are not among the labels; correct one of the two"
 
     def _label_problems(self) -> Iterator[str]:
         target, labels, names = self.task.target, self.labels, self.label_names or {}

@@ -47,7 +47,9 @@ from s3t.records.public import Public
 from s3t.run.material import Material
 from s3t.store.artifacts import Artifact, Artifacts, Manifest, parent_of, read_chain, read_link
 from s3t.store.slices import Slices
+from s3t.tasks import Target
 from s3t.tasks.aggregate import Scores
+from s3t.training.examples import Examples
 from s3t.training.features import FeatureMap, HeadInputs, slice_features
 from s3t.training.numerics import environment, exact_numerics, resolve_device, slow_precision
 from s3t.training.stage import train_stage
@@ -153,13 +155,14 @@ class Workshop:
         block = self._recipe.trained_block(stage.depth)
         start = models.pop(block, None)
         with self._turn:  # one stage's states at a time
+            examples = self.material.examples(stage, digests, progress=progress)
             tensors, steps = train_stage(
                 self.model,
                 block,
                 frozen=models,
                 start=start,
-                examples=self.material.examples(stage, digests, progress=progress),
-                target=self._recipe.task.target,
+                examples=examples,
+                target=self._training_target(examples),
                 training=self._recipe.training,
                 seed=partial(stage_seed, self._recipe.training.seed, stage),
                 progress=progress,
@@ -167,6 +170,13 @@ class Workshop:
         tried = [*models.items(), (block, tensors)]
         score = self._score(self._public.rows, tried) if self._public else None
         return self._stored(stage, key, digests, tensors, steps=steps, above=above, validation=score)
+
+    def _training_target(self, examples: Examples) -> Target:
+        """The target, with weights of labels that follow from the stage's own records alone."""
+        target, declared = self._recipe.task.target, self._recipe.training.class_weight
+        if declared is None or not len(examples):
+            return target
+        return target.weighted(declared, self._labels, examples.targets(range(len(examples))))
 
     def _score(self, rows: pa.Table, blocks: Iterable[tuple[int, StageTensors]]) -> float:
         """The target's score of a model on labelled records. It is in the manifest, so no setting of prediction may

@@ -9,9 +9,9 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,7 +56,9 @@ class _OneLabel(Target):
 class Classification(_OneLabel):
     """Softmax and cross-entropy."""
 
-    takes_prototypes: bool = True
+    softmax_over_labels: bool = True
+    weights: tuple[float, ...] = ()
+    """Weight of a record's loss by its label; empty: 1 each. A batch's loss is still a mean over records."""
 
     def targets(self, rows: pa.Table, records: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> Tensor:
         import torch
@@ -64,9 +66,23 @@ class Classification(_OneLabel):
         return torch.tensor(indices_of(self.expected(rows), labels), dtype=torch.int64)[:, None]
 
     def loss(self, logits_UC: Tensor, targets_U: Tensor) -> Tensor:
+        import torch
         from torch.nn.functional import cross_entropy
 
-        return cross_entropy(logits_UC.float(), targets_U)
+        if not self.weights:
+            return cross_entropy(logits_UC.float(), targets_U)
+        weights_C = torch.tensor(self.weights, device=logits_UC.device)
+        return cross_entropy(logits_UC.float(), targets_U, weight=weights_C, reduction="sum") / len(targets_U)
+
+    def weighted(
+        self, declared: Literal["balanced"] | Mapping[str, float], labels: Sequence[str], targets_U: Tensor
+    ) -> Target:
+        if declared == "balanced":
+            counts = targets_U.bincount(minlength=len(labels)).clamp(min=1)
+            weights = (len(targets_U) / (len(labels) * counts.double())).tolist()
+        else:
+            weights = [float(declared.get(label, 1.0)) for label in labels]
+        return replace(self, weights=tuple(weights))
 
     def answers(
         self, logits_MUC: Scores, weights_M: Weights, labels: Sequence[str], *, aggregation: str, threshold: float

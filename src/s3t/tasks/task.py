@@ -98,8 +98,8 @@ class Target(ABC):
     """True if every record has exactly one of these labels, as groups by label and a confusion matrix need."""
     ordered: bool = False
     """True if targets depend on the order of the labels: the recipe declares it, and cannot infer it."""
-    takes_prototypes: bool = False
-    """True if class prototypes can answer beside the model: targets are label indices, and outputs one a label."""
+    softmax_over_labels: bool = False
+    """True if targets are label indices, and outputs one a label, as class prototypes and weights of labels need."""
     over_vocabulary: bool = False
     """True if the base model's own output layer answers, over its vocabulary: no head is drawn or trained. Each answer
     is then the log-probability of the token that follows, C = 1."""
@@ -137,6 +137,14 @@ class Target(ABC):
         Batches pass their rows to `loss`, as U or U x C. `records` are the rows, encoded, perhaps as they are asked
         for; `labels` are in the recipe's order (with `labels: infer`, sorted), here as below.
         """
+
+    def weighted(
+        self, declared: Literal["balanced"] | Mapping[str, float], labels: Sequence[str], targets_U: Tensor
+    ) -> Target:
+        """The target whose loss has declared weights of labels, 1 for others; balanced: N / (C x count) of each label
+        among these targets. Only of a softmax over labels.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def loss(self, logits_UC: Tensor, targets_U: Tensor) -> Tensor:
