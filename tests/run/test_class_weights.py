@@ -34,7 +34,7 @@ def test_balanced_weights_are_scikit_learns_and_declared_ones_torchs():
 
 def test_a_run_that_forgot_equals_one_that_never_knew(text_model, tmp_path):
     """Also where all records of a label leave a slice; and unlike runs with other weights."""
-    table = tiny.text_table(20)
+    table = tiny.text_table(40)
     rare = table.label == "b"
     recipe = tiny.recipe(text_model, sequences={"budget": 1}, training={"epochs": 1, "class_weight": "balanced"})
     worlds = make_worlds(tmp_path, recipe, table, [list(table[rare].id[:-1]), [table.id.iloc[0]]])
