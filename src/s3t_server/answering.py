@@ -32,6 +32,8 @@ EVENTS = "text/event-stream"
 ABORT = "s3t.abort"
 """Key in a request's scope of what drops its connection at once, with all that waits in it. uvicorn's own close goes on
 sending that for as long as the client likes."""
+BEGUN = "begun"
+"""Key in the state of a request's scope, once something of its answer has left."""
 _PART_BYTES = 32_768
 """Bytes of a body that are handed to the connection at once. It may keep two parts for a client that does not read."""
 _PART_SECONDS = LEASE_SECONDS - TRUSTED_SECONDS
@@ -54,7 +56,8 @@ Renderer: TypeAlias = "Callable[[Predictions], Any]"
 
 class FencedResponse(Response, ABC):
     """A response that leaves only while no deletion overtakes it. Else it is made again: each takes a stage, so
-    there is an end. A client that goes away gets nothing, and nothing more is computed for it."""
+    there is an end. A client that goes away gets nothing, and nothing more is computed for it; nor where no answer has
+    begun to leave after `answer_seconds`."""
 
     def __init__(self, served: ServedRun) -> None:
         super().__init__()
@@ -63,7 +66,13 @@ class FencedResponse(Response, ABC):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         sent, gone = asyncio.ensure_future(self._sent(scope, send)), asyncio.ensure_future(_disconnected(receive))
         try:
-            await asyncio.wait((sent, gone), return_when=asyncio.FIRST_COMPLETED)
+            seconds = self._served.settings.answer_seconds
+            done, _ = await asyncio.wait((sent, gone), return_when=asyncio.FIRST_COMPLETED, timeout=seconds)
+            if not done:
+                if BEGUN not in scope["state"]:
+                    detail = f"not answered within {seconds:g} seconds; try again later"
+                    raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, detail, headers={"Retry-After": "1"})
+                await asyncio.wait((sent, gone), return_when=asyncio.FIRST_COMPLETED)
             if sent.done():
                 sent.result()
         finally:
@@ -82,6 +91,12 @@ class FencedResponse(Response, ABC):
         """Make the answer and send it; False if a deletion has overtaken it before anything left."""
 
 
+def caller_of(scope: Scope) -> str:
+    """Who takes turns with others: the token, or, without one, the address."""
+    name: str = scope["state"]["caller"].name
+    return name or f"address {(scope.get('client') or [''])[0]}"
+
+
 async def _disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
@@ -95,7 +110,7 @@ class PendingResponse(FencedResponse):
         self._inputs, self._render = inputs, render
 
     async def _attempt(self, scope: Scope, send: Send) -> bool:
-        share = await self._served.batcher.answer(self._inputs)
+        share = await self._served.batcher.answer(self._inputs, caller=caller_of(scope))
         try:
             body = await self._body(share.predictions)
             if not await may_leave(share.pending):
@@ -136,6 +151,7 @@ class Handover:
     async def begin(self, media_type: str, *, generation: int, count: int, length: int | None = None) -> None:
         """Send the headers of an answer to `count` inputs; without a length its end ends it. Raises as `part`."""
         self._scope["state"].setdefault("log", {}).update(generation=generation, inputs=count)
+        self._scope["state"][BEGUN] = True
         headers = [
             (b"content-type", media_type.encode()),
             (GENERATION_HEADER.lower().encode(), str(generation).encode()),

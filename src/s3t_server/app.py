@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from http import HTTPStatus
@@ -9,6 +12,7 @@ from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI, Response
 from fastapi.openapi.utils import get_openapi
+from fastapi.responses import RedirectResponse
 from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope, Send
@@ -28,6 +32,8 @@ from s3t_server.settings import Settings
 from s3t_server.shapes import shapes_of
 
 _PLAIN = "text/plain; version=0.0.4; charset=utf-8"
+BEAT_SECONDS = 10.0
+"""Between two words to systemd."""
 
 
 class Problem(BaseModel):
@@ -65,9 +71,11 @@ def create_app(settings: Settings) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        beating = asyncio.ensure_future(_beat(served))
         try:
             yield
         finally:
+            beating.cancel()
             await run_in_threadpool(closing.close)  # all, also if one of them cannot be closed
 
     app = _App(
@@ -78,6 +86,7 @@ def create_app(settings: Settings) -> FastAPI:
         docs_url=None,  # both pages load scripts from elsewhere
         redoc_url=None,
         openapi_url="/v1/openapi.json",
+        redirect_slashes=False,  # to an absolute address, which behind a proxy with TLS has the wrong scheme
     )
     problems.install(app)
     app.include_router(static_files())
@@ -89,17 +98,46 @@ def create_app(settings: Settings) -> FastAPI:
             app.include_router(_readiness_of(one), prefix=f"{address}/v1", include_in_schema=in_schema)
             app.include_router(shapes_of(one), prefix=address, include_in_schema=in_schema)
             app.include_router(page_of(page), prefix=address)
+            if address:
+                _add_slash(app, address)
     _add_health(app, served, metrics)
     app.add_middleware(Guard, settings=settings, metrics=metrics)
     app.openapi = lambda: _described(app)  # type: ignore[method-assign]
     return app
 
 
+async def _beat(served: Sequence[ServedRun]) -> None:
+    """Tell systemd's watchdog, if there is one, that the process lives, as `/healthz` has it."""
+    address = os.environ.get("NOTIFY_SOCKET")
+    if address is None:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+        notify.connect(address.replace("@", "\0", 1) if address.startswith("@") else address)
+        notify.send(b"READY=1")
+        while True:
+            if not any(one.hangs for one in served):
+                notify.send(b"WATCHDOG=1")
+            await asyncio.sleep(BEAT_SECONDS)
+
+
+def _add_slash(app: FastAPI, address: str) -> None:
+    """Send those who leave a page's last slash out to it, by a relative address: its links are relative, too."""
+
+    @app.get(address, include_in_schema=False)
+    async def page() -> Response:
+        return RedirectResponse(f"./{address.rpartition('/')[2]}/")
+
+
 def _add_health(app: FastAPI, served: Sequence[ServedRun], metrics: Metrics) -> None:
     @app.head("/healthz", include_in_schema=False)
     @app.get("/health", include_in_schema=False)  # what servers of models have
-    @app.get("/healthz", summary="The process runs", tags=["health"])
+    @app.get(
+        "/healthz", summary="The process runs", tags=["health"], responses=refusals(HTTPStatus.SERVICE_UNAVAILABLE)
+    )
     async def healthz() -> dict[str, str]:
+        """And none of its computations hangs: restart it if this fails."""
+        if any(one.hangs for one in served):
+            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "a computation does not come to an end; restart the server")
         return {"status": "ok"}
 
     @app.head("/readyz", include_in_schema=False)

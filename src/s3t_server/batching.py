@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import queue
 import threading
 import time
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from http import HTTPStatus
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from s3t.errors import ClosedError
 from s3t_server.problems import Refused
@@ -17,6 +17,48 @@ if TYPE_CHECKING:
     from s3t.records.ingest import IngestedInputs
     from s3t.results.answers import Predictions
     from s3t.run.pending import PendingAnswers
+
+
+T = TypeVar("T")
+
+
+class Turns(Generic[T]):
+    """What waits, in the order of its turns: one of each caller, then the next of each. Not to be shared among threads
+    without a lock.
+
+    >>> turns = Turns[int]()
+    >>> for caller, number in [("a", 1), ("a", 2), ("a", 3), ("b", 4)]:
+    ...     turns.add(caller, number)
+    >>> turns.next, [turns.take() for _ in range(4)], turns.next
+    (1, [1, 4, 2, 3], None)
+    """
+
+    def __init__(self) -> None:
+        self._of: OrderedDict[str, deque[T]] = OrderedDict()
+
+    def __iter__(self) -> Iterator[T]:
+        return (each for own in self._of.values() for each in own)
+
+    @property
+    def next(self) -> T | None:
+        return next(iter(self), None)
+
+    def add(self, caller: str, what: T) -> None:
+        self._of.setdefault(caller, deque()).append(what)
+
+    def take(self) -> T:
+        """The next one, which waits no longer. It is an error if there is none."""
+        caller, own = next(iter(self._of.items()))
+        found = own.popleft()
+        self._of.move_to_end(caller)
+        if not own:
+            del self._of[caller]
+        return found
+
+    def keep(self, is_wanted: Callable[[T], bool]) -> None:
+        """Drop the others."""
+        kept = {caller: deque(filter(is_wanted, own)) for caller, own in self._of.items()}
+        self._of = OrderedDict((caller, own) for caller, own in kept.items() if own)
 
 
 class AnswerShare:
@@ -70,17 +112,19 @@ class Batcher:
         self._wait = wait
         self._max_queued = max_queued
         self._max_queued_bytes = max_queued_bytes
-        self._queue: queue.SimpleQueue[_Asked | None] = queue.SimpleQueue()
+        self._turns: Turns[_Asked] = Turns()
         self._waiting, self._waiting_bytes = 0, 0
-        self._counting = threading.Lock()
+        self._changed = threading.Condition()
         self._closed = False
+        self.busy_since: float | None = None
+        """When the thread began what it computes now, on the clock `time.monotonic`; None while it waits."""
         self._thread = threading.Thread(target=self._work, name="s3t-answers", daemon=True)
         self._thread.start()
 
-    async def answer(self, inputs: IngestedInputs) -> AnswerShare:
+    async def answer(self, inputs: IngestedInputs, *, caller: str) -> AnswerShare:
         loop = asyncio.get_running_loop()
         asked = _Asked(inputs, loop.create_future(), loop, time.monotonic())
-        with self._counting:
+        with self._changed:
             if self._closed:
                 raise ClosedError
             too_many = self._waiting + asked.size > self._max_queued
@@ -91,7 +135,8 @@ class Batcher:
                 raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, detail, headers={"Retry-After": "1"})
             self._waiting += asked.size
             self._waiting_bytes += asked.bytes
-            self._queue.put(asked)
+            self._turns.add(caller, asked)
+            self._changed.notify()
         try:
             return await asked.answer
         except asyncio.CancelledError:
@@ -101,43 +146,33 @@ class Batcher:
 
     def close(self) -> None:
         """Answer what waits, and end the thread."""
-        with self._counting:
+        with self._changed:
             self._closed = True
-        self._queue.put(None)
+            self._changed.notify()
         self._thread.join()
 
     def _work(self) -> None:
-        for batch in self._batches():
-            with self._counting:
-                self._waiting -= sum(each.size for each in batch)
-                self._waiting_bytes -= sum(each.bytes for each in batch)
+        while batch := self._batch():
             if waiting := [each for each in batch if not each.answer.cancelled()]:
+                self.busy_since = time.monotonic()
                 self._answer(waiting)
+                self.busy_since = None
 
-    def _batches(self) -> Iterator[list[_Asked]]:
-        """Requests in the order in which they came, as many as fit into a forward pass."""
-        next_first: _Asked | None = None  # it did not fit into the batch before
-        while True:
-            first = next_first or self._queue.get()
-            next_first = None
-            if first is None:
-                return
-            batch, size = [first], first.size
-            while size < self._most:
-                try:
-                    left = first.at + self._wait - time.monotonic()
-                    other = self._queue.get(timeout=left) if left > 0 else self._queue.get_nowait()
-                except queue.Empty:
-                    break
-                if other is None:
-                    yield batch
-                    return
-                if size + other.size > self._most:
-                    next_first = other
-                    break
-                batch.append(other)
-                size += other.size
-            yield batch
+    def _batch(self) -> list[_Asked]:
+        """Requests whose turn it is, as many as fit into a forward pass; none at the end."""
+        batch: list[_Asked] = []
+        size = 0
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._turns.next is not None)
+            while (following := self._turns.next) is not None and (not batch or size + following.size <= self._most):
+                batch.append(self._turns.take())
+                size += following.size
+                self._waiting -= following.size
+                self._waiting_bytes -= following.bytes
+                left = batch[0].at + self._wait - time.monotonic()
+                if size < self._most and self._turns.next is None and left > 0 and not self._closed:
+                    self._changed.wait_for(lambda: self._closed or self._turns.next is not None, timeout=left)
+        return batch
 
     def _answer(self, batch: Sequence[_Asked]) -> None:
         try:

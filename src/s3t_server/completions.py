@@ -23,7 +23,7 @@ from s3t.prediction.generation import Finish, Likely, Piece, Sampling, WrittenTo
 from s3t.records.ingest import IngestedInputs
 from s3t.run.pending import PendingTexts
 from s3t.run.writer import Collected
-from s3t_server.answering import EVENTS, FencedResponse, Handover, check_model, may_leave
+from s3t_server.answering import EVENTS, FencedResponse, Handover, caller_of, check_model, may_leave
 from s3t_server.documents import ForeignBody, RequestBody
 from s3t_server.problems import Refused, refusal_of, wrong_input
 from s3t_server.routes import OF_A_BODY, refusals
@@ -340,7 +340,7 @@ class TextsResponse(FencedResponse):
         self._send_texts = self._parts if stream else self._whole
 
     async def _attempt(self, scope: Scope, send: Send) -> bool:
-        order = self._served.scribe.order(self._prompts, self._sampling)
+        order = self._served.scribe.order(self._prompts, self._sampling, caller=caller_of(scope))
         try:
             return await self._send_texts(order, scope, send)
         finally:

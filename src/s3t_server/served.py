@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from anyio import CapacityLimiter
@@ -71,6 +72,12 @@ class ServedRun:
             self.gateway.close()
         self.repairs.close()
         self.run.close()
+
+    @property
+    def hangs(self) -> bool:
+        """True if a computation has not come to an end for longer than any takes."""
+        oldest = time.monotonic() - self.settings.hang_seconds
+        return any(since is not None and since < oldest for since in (self.batcher.busy_since, self.scribe.busy_since))
 
     @property
     def trouble(self) -> str | None:

@@ -68,6 +68,10 @@ class Settings(BaseModel):
     """Most texts that wait to be written at a worker; more are refused."""
     body_seconds: float = Field(default=30.0, gt=0)
     """Longest time in which a request's body may arrive, in seconds."""
+    answer_seconds: float = Field(default=60.0, gt=0)
+    """Longest time until an answer begins to leave, in seconds; then the request is refused."""
+    hang_seconds: float = Field(default=300.0, gt=0)
+    """Longest computation of a batch, or of a turn of texts; after that the process does not count as alive."""
     send_seconds: float = Field(default=30.0, gt=0)
     """Longest time in which a client may take an answer, in seconds."""
 

@@ -11,6 +11,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from s3t.errors import ClosedError, OvertakenError
+from s3t_server.batching import Turns
 from s3t_server.problems import Refused
 
 if TYPE_CHECKING:
@@ -98,15 +99,17 @@ class Scribe:
         self._most = most
         self._max_queued = max_queued
         self._together = together
-        self._waiting: deque[Order] = deque()
+        self._waiting: Turns[Order] = Turns()
         self._written: list[Order] = []
         self._desks: deque[OpenDesk] = deque()
         self._changed = threading.Condition()
         self._closed = False
+        self.busy_since: float | None = None
+        """When the thread began its turn, on the clock `time.monotonic`; None between turns."""
         self._thread = threading.Thread(target=self._work, name="s3t-texts", daemon=True)
         self._thread.start()
 
-    def order(self, prompts: IngestedInputs, sampling: Sampling) -> Order:
+    def order(self, prompts: IngestedInputs, sampling: Sampling, *, caller: str) -> Order:
         """Ask for the texts after checked prompts, in an event loop."""
         order = Order(prompts, sampling)
         if order.count > self._most:
@@ -115,12 +118,12 @@ class Scribe:
         with self._changed:
             if self._closed:
                 raise ClosedError
-            self._waiting = deque(each for each in self._waiting if not each.left)
+            self._waiting.keep(lambda each: not each.left)
             waiting = sum(each.count for each in self._waiting)
             if waiting + order.count > self._max_queued + self._room():
                 detail = "as many texts as may wait are waiting to be written; try again later"
                 raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, detail, headers={"Retry-After": "1"})
-            self._waiting.append(order)
+            self._waiting.add(caller, order)
             self._changed.notify()
         return order
 
@@ -137,8 +140,7 @@ class Scribe:
     def _work(self) -> None:
         while True:
             with self._changed:
-                while not (self._closed or self._waiting or self._written):
-                    self._changed.wait()
+                self._changed.wait_for(lambda: self._closed or self._waiting.next is not None or self._written)
                 if self._closed:
                     break
             for order in [each for each in self._written if each.left]:
@@ -147,13 +149,15 @@ class Scribe:
                 self._end_all(desk, OvertakenError())
             with self._changed:
                 begun = []
-                while self._waiting and (self._waiting[0].left or self._waiting[0].count <= self._room()):
-                    begun.append(self._waiting.popleft())
-                    self._written.append(begun[-1])
+                while (first := self._waiting.next) is not None and (first.left or first.count <= self._room()):
+                    begun.append(self._waiting.take())
+                    self._written.append(first)
             for order in begun:
                 self._begin(order)
             if self._desks:
+                self.busy_since = time.monotonic()
                 self._turn(self._desks[0])
+                self.busy_since = None
                 self._desks.rotate(-1)
                 time.sleep(_PAUSE_SECONDS)
         for order in [*self._written, *self._waiting]:

@@ -1,10 +1,13 @@
 """The files in deploy/ fit the program and its server: commands, metrics, schemas, and what goes into the image."""
 
+import asyncio
 import json
 import re
 import shlex
+import socket
 import subprocess
 import sys
+import threading
 from functools import cache
 from pathlib import Path
 
@@ -18,7 +21,11 @@ from typer.main import get_command
 import s3t
 from s3t.cli.app import app_of
 from s3t.store import secret
+from s3t_server import app
+from s3t_server.metrics import Metrics
 from s3t_server.program import COMMANDS
+from s3t_server.served import ServedRun
+from s3t_server.settings import Settings
 from s3t_server.tokens import Access
 from testing.served import serving
 from tests.serve.test_server import server
@@ -57,8 +64,9 @@ def kind(name):
 
 
 def pods():
-    (deployment,), (job,) = kind("Deployment"), kind("CronJob")
-    return {"server": deployment["spec"]["template"], "repair": job["spec"]["jobTemplate"]["spec"]["template"]}
+    (deployment,), jobs = kind("Deployment"), kind("CronJob")
+    found = [deployment["spec"]["template"], *(job["spec"]["jobTemplate"]["spec"]["template"] for job in jobs)]
+    return {pod["metadata"]["labels"]["part"]: pod for pod in found}
 
 
 def containers():
@@ -72,7 +80,8 @@ def commands():
         if service["image"].startswith("s3t:") and "command" in service:
             yield f"compose.yaml, {name}", service["command"]
     for name, container in containers().items():
-        yield f"kubernetes.yaml, {name}", container["args"]
+        if name != "backup":
+            yield f"kubernetes.yaml, {name}", container["args"]
     text = "\n".join(path.read_text() for path in [*DEPLOY.iterdir(), DOCS])
     written = r"(?m)(?:^ {4}|`|: )((?:docker compose run --rm [^`\n]*?tools|s3t) [a-z][a-z-]* [^`\n#]*)"
     for line in re.findall(written, text):
@@ -267,10 +276,12 @@ def test_probes_ask_routes_that_the_server_has(path):
 
 def test_nothing_runs_as_root_or_may_become_it():
     assert last_of("USER") == f"{USER}:{USER}"
-    for service in ("s3t-a", "s3t-b", "tools"):
-        found = read("compose.yaml")["services"][service]
-        assert found["user"] == f"{USER}:{USER}"
+    services = read("compose.yaml")["services"]
+    for name, found in services.items():
+        assert found.get("user") == (None if name in ("postgres", "caddy") else f"{USER}:{USER}")
         assert (found["read_only"], found["cap_drop"]) == (True, ["ALL"])
+        assert found["security_opt"] == ["no-new-privileges:true"]
+        assert found["logging"]["options"].keys() == {"max-size", "max-file"}
     for name, pod in pods().items():
         context = pod["spec"]["securityContext"]
         assert (context["runAsNonRoot"], context["runAsUser"]) == (True, USER)
@@ -303,6 +314,9 @@ def test_no_secret_is_in_a_file_and_images_are_pinned():
     for image in images:
         assert re.search(r":\d+\.\d+(\.\d+)?-[\w-]+$", image) or image == "s3t:cpu", image
     variables = (secret.VARIABLE, "PGPASSWORD", "POSTGRES_PASSWORD")
+    assert "secrets" not in [path.name for path in DEPLOY.iterdir()]
+    assert "deploy/secrets/" in (ROOT / ".gitignore").read_text().splitlines()
+    assert re.findall(r"file: \./(\w+)/", (DEPLOY / "compose.yaml").read_text()) == ["secrets"] * 3
     for path in [*DEPLOY.iterdir(), ROOT / ".dockerignore"]:
         for variable in variables:
             given = re.findall(rf"(?m)^[ \t]*(?:ENV |ARG )?{variable}[ \t]*[:=][ \t]*(.*)$", path.read_text())
@@ -311,6 +325,80 @@ def test_no_secret_is_in_a_file_and_images_are_pinned():
     assert set(re.findall(r"\$\{(\w+)", (DEPLOY / "compose.yaml").read_text())) == set(
         re.findall(r"(?m)^(\w+)=", (DEPLOY / "env.example").read_text())
     )
+
+
+def test_the_database_is_dumped_before_the_runs_are_copied():
+    scripts = [read("compose.yaml")["services"]["backup"]["command"][0], containers()["backup"]["args"][0]]
+    assert scripts[0].replace("$$", "$") == scripts[1]
+    assert re.search(r"(?s)pg_dump .* cp -a /runs ", scripts[1].replace("\n", " "))
+    mounts = {mount["name"]: mount.get("readOnly", False) for mount in containers()["backup"]["volumeMounts"]}
+    assert mounts == {"runs": True, "backups": False}
+
+
+def test_everything_may_be_asked_by_proxy_and_prometheus_alone():
+    (policy,) = kind("NetworkPolicy")
+    assert policy["spec"]["podSelector"]["matchLabels"] == {"app": "s3t"}
+    assert {*policy["spec"]["policyTypes"]} == {"Ingress", "Egress"}
+    (allowed,) = policy["spec"]["ingress"]
+    assert allowed["ports"] == [{"protocol": "TCP", "port": containers()["server"]["ports"][0]["containerPort"]}]
+    assert all("namespaceSelector" in source for source in allowed["from"])
+
+
+def unit():
+    """The settings of the unit of systemd, those that are given several times in a list."""
+    found = {}
+    for line in (DEPLOY / "s3t.service").read_text().splitlines():
+        if "=" in line and line[0] not in "#[":
+            name, _, value = line.partition("=")
+            found.setdefault(name, []).append(value)
+    return found
+
+
+def test_systemd_hears_of_a_server_that_lives_and_of_none_that_hangs(path, monkeypatch, tmp_path):
+    given = unit()
+    command = shlex.split(given["ExecStart"][0])
+    assert parsed(command[1:])["host"] == "127.0.0.1"
+    assert (given["Type"], given["NotifyAccess"]) == (["notify"], ["all"])
+    assert float(given["WatchdogSec"][0]) > 4 * app.BEAT_SECONDS
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.settimeout(20)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        monkeypatch.setattr(app, "BEAT_SECONDS", 0.05)
+        hanging = threading.Event()
+        monkeypatch.setattr(ServedRun, "hangs", property(lambda _served: hanging.is_set()))
+        with serving(path) as client:
+            assert [systemd.recv(64) for _ in range(3)] == [b"READY=1", b"WATCHDOG=1", b"WATCHDOG=1"]
+            assert client.get("/healthz").status_code == 200
+            hanging.set()
+            assert client.get("/healthz").status_code == 503
+            systemd.settimeout(0.5)
+            with pytest.raises(TimeoutError):  # noqa: PT012
+                for _ in range(100):
+                    systemd.recv(64)
+
+
+def test_a_computation_that_hangs_is_noticed(path):
+    with s3t.Run.open(path) as run:
+        texts = ["w1"]
+        go_on, computing = threading.Event(), threading.Event()
+        served = ServedRun("run", path, Settings(runs=(path,), hang_seconds=0.01), Metrics())
+        try:
+            usual = served.batcher._hold
+            served.batcher._hold = lambda *inputs: (computing.set(), go_on.wait(20), usual(*inputs))[-1]
+
+            async def ask():
+                asked = asyncio.ensure_future(served.batcher.answer(run.checked(texts), caller=""))
+                await asyncio.to_thread(computing.wait)
+                await asyncio.sleep(0.05)
+                assert served.hangs
+                go_on.set()
+                (await asked).release()
+
+            asyncio.run(ask())
+            assert not served.hangs
+        finally:
+            served.close()
 
 
 @pytest.mark.integration

@@ -14,12 +14,16 @@ from s3t.ledger.sessions import LEASE_SECONDS
 from s3t_server import answering, batching
 from s3t_server.answering import ABORT, PendingResponse
 from s3t_server.batching import Batcher
+from s3t_server.callers import Caller
 from s3t_server.guard import NotTaken
+from s3t_server.problems import Refused
 from s3t_server.writing import Order
 from testing import tiny
 from testing.roles import roles
 
 PARTS = 3
+NOBODY = Caller("", frozenset())
+SETTINGS = SimpleNamespace(send_seconds=10.0, answer_seconds=60.0)
 
 
 @pytest.fixture(scope="module")
@@ -109,13 +113,13 @@ def test_an_answer_whose_client_or_lease_ends_is_let_go_of_and_no_part_after_it_
         served = SimpleNamespace(
             name="run",
             batcher=answers,
-            settings=SimpleNamespace(send_seconds=10.0),
+            settings=SETTINGS,
             metrics=SimpleNamespace(answered=lambda *_about: None),
         )
         body = "x" * (PARTS - 1) * answering._PART_BYTES  # and the quotation marks: a part more
         response = PendingResponse(served, run.checked(["w1"]), lambda _predictions: body)
         tasks.append(asyncio.current_task())
-        await response({"state": {}, ABORT: lambda: aborted.append(True)}, connected, send)
+        await response({"state": {"caller": NOBODY}, ABORT: lambda: aborted.append(True)}, connected, send)
 
     error = {"reset": ConnectionResetError, "cancelled": asyncio.CancelledError}.get(how, NotTaken)
     try:
@@ -134,9 +138,9 @@ def test_an_answer_that_cannot_be_rendered_is_let_go_of(run):
     def fail(_predictions):
         raise MemoryError
 
-    served = SimpleNamespace(name="run", batcher=answers)
+    served = SimpleNamespace(name="run", batcher=answers, settings=SETTINGS)
     with pytest.raises(MemoryError):
-        asyncio.run(PendingResponse(served, run.checked(["w1"]), fail)({"state": {}}, connected, None))
+        asyncio.run(PendingResponse(served, run.checked(["w1"]), fail)({"state": {"caller": NOBODY}}, connected, None))
     answers.close()
     assert waited_for(run) == 0
 
@@ -150,7 +154,7 @@ def test_an_answer_that_nobody_takes_is_let_go_of(run, when, monkeypatch):
     async def ask():
         inputs, tasks = run.checked(["w1"]), []
         if when == "before it is computed":
-            tasks.append(asyncio.create_task(answers.answer(inputs)))
+            tasks.append(asyncio.create_task(answers.answer(inputs, caller="")))
             await asyncio.to_thread(computing.wait)  # the first keeps the thread
         if when == "when it is given":
 
@@ -162,7 +166,7 @@ def test_an_answer_that_nobody_takes_is_let_go_of(run, when, monkeypatch):
                 asked.loop.call_soon_threadsafe(lambda: give_and_cancel(asked, **given))
 
             monkeypatch.setattr(batching, "_tell", within_the_loop)
-        tasks.append(asyncio.create_task(answers.answer(inputs)))
+        tasks.append(asyncio.create_task(answers.answer(inputs, caller="")))
         await asyncio.sleep(0)
         if when == "before it is computed":
             tasks[1].cancel()
@@ -185,6 +189,51 @@ def test_an_answer_that_nobody_takes_is_let_go_of(run, when, monkeypatch):
     go_on.set()
     answers.close()
     assert waited_for(run) == 0
+
+
+def test_a_request_that_is_not_answered_in_time_is_refused_and_let_go_of(run):
+    go_on = threading.Event()
+    answers = batcher(run, before=lambda: go_on.wait(10))
+    settings = SimpleNamespace(send_seconds=10.0, answer_seconds=0.05)
+    served = SimpleNamespace(name="run", batcher=answers, settings=settings)
+    response = PendingResponse(served, run.checked(["w1"]), lambda _predictions: "")
+    with pytest.raises(Refused, match=r"not answered within 0\.05 seconds") as refused:
+        asyncio.run(response({"state": {"caller": NOBODY}}, connected, None))
+    assert refused.value.headers == {"Retry-After": "1"}
+    go_on.set()
+    answers.close()
+    assert waited_for(run) == 0
+
+
+def test_callers_take_turns_however_much_one_of_them_asks(run):
+    """One request, of a first caller, keeps the thread while nine of it and one of another come."""
+    computing, go_on, order = threading.Event(), threading.Event(), []
+    answers = Batcher(
+        Holder(run, before=lambda: (computing.set(), go_on.wait(10))).hold,
+        most=0,
+        wait=0.0,
+        max_queued=100,
+        max_queued_bytes=1 << 20,
+    )
+
+    async def ask(caller, number):
+        (await answers.answer(run.checked(["w1"]), caller=caller)).release()
+        order.append((caller, number))
+
+    async def ask_all():
+        first = asyncio.create_task(ask("greedy", 0))
+        await asyncio.to_thread(computing.wait)
+        others = [asyncio.create_task(ask("greedy", number)) for number in range(1, 10)]
+        await asyncio.sleep(0)
+        others.append(asyncio.create_task(ask("other", 0)))
+        await asyncio.sleep(0)
+        go_on.set()
+        await asyncio.gather(first, *others)
+
+    asyncio.run(ask_all())
+    answers.close()
+    assert order.index(("other", 0)) <= 2
+    assert [number for caller, number in order if caller == "greedy"] == [*range(10)]
 
 
 @pytest.mark.parametrize("when", ["before they are begun", "after", "for good"])

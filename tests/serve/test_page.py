@@ -620,6 +620,8 @@ def test_each_run_has_its_page_and_its_visitors(trained_once, tmp_path):
         assert links == ["/runs/one/", "/runs/two/"]
         assert client.get("/runs/one/").status_code == 200
         assert client.get("/runs/two/").status_code == 401
+        assert client.get("/runs/one", follow_redirects=False).headers["location"] == "./one/"  # behind any proxy
+        assert client.get("/v1/status/", follow_redirects=False).status_code == 404
         post(client, "/runs/two/sign-in", token=secrets[1])
         post(client, "/runs/two/delete", **NAMES, confirmed="yes")
         assert client.get("/").status_code == 200

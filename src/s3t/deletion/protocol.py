@@ -475,9 +475,9 @@ class Deleter:
     ) -> Outcome:
         """Delete records by id and by subject; deleted and unknown names change nothing.
 
-        With `until_erased`, wait, so long as patience lasts, also for open runs that still use what is deleted, but
-        cannot answer with it any more. After an InputError or an IntegrityError nothing has changed; the message of a
-        StorageError says whether records are out of use.
+        With `until_erased`, erase, and wait, so long as patience lasts, also for open runs that still use what is
+        deleted, but cannot answer with it any more. After an InputError or an IntegrityError nothing has changed; the
+        message of a StorageError says whether records are out of use.
         """
         with after_refusal(NOTHING_CHANGED):
             in_files = self._lookup.search(records=request.records, subjects=request.subjects)
@@ -514,13 +514,14 @@ class Deleter:
             self._eraser.witness.catch_up(self._ledger, to=max(generations))  # of a repeated one it may have failed
             self._presence.look()
             now = time.monotonic()
-            entries = self._fence(generations, until=now + min(self.patience, _FIRST_SECONDS), answering=True)
-            if not _are_erased(entries):
+            first = min(self.patience, _FIRST_SECONDS) if until_erased else self.patience
+            entries = self._fence(generations, until=now + first, answering=True)
+            if until_erased and not _are_erased(entries):
                 with try_hold(self._eraser.lock, wait=self.patience) as taken:
                     if taken:
                         with suppress(BlockedError):  # accepted; the session's thread, or the next opening, tries again
                             self._eraser.erase()
-                entries = self._fence(generations, until=now + self.patience, answering=not until_erased)
+                entries = self._fence(generations, until=now + self.patience, answering=False)
             if not _are_erased(entries):
                 with self._ledger.writing() as transaction:
                     transaction.settle()  # it may have waited for a process that was killed

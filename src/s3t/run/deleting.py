@@ -64,6 +64,9 @@ def delete(
     heard = progress if len(request.names) > protocol.BATCH_NAMES and not dry_run else silent
     with telling(heard, f"deleting by {counted(len(request.names), 'name')}", len(request.names)):
         outcome = parts.deleter.delete(request, dry_run=dry_run, until_erased=wait, progress=heard)
+    if not wait and outcome.entries:
+        parts.upkeep.erase_soon(outcome.after.generation)
+        parts.presence.start()
     with after_refusal(OUT_OF_USE if outcome.entries else NOTHING_CHANGED):
         done = deletion_of(parts, outcome, dry_run=dry_run)
     if dry_run or not (repair and wait) or not (done.repair_due or done.heads_due):

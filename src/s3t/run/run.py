@@ -463,7 +463,8 @@ class Run:
                 with what it did. Made again after a crash, it goes on. A key that took nothing stays free.
             strict: delete nothing unless the run holds, or has held, every name.
             dry_run: say what would happen, and do nothing.
-            wait: False: return once it is effective; do not repair, nor wait for processes that train with the records.
+            wait: False: return once it is effective: it is erased in the background, or when the run is opened next. Do
+                not repair, nor wait for processes that train with the records.
             repair: False: do not repair, nor solve heads anew; `repair_due` and `heads_due` say if that is to be done.
             progress: hears of a long request, and of the repair.
 

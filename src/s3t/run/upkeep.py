@@ -51,6 +51,8 @@ class Upkeep:
     _again_at: float = field(default=0.0, init=False)
     _noticed: tuple[int, float] | None = field(default=None, init=False)
     """The generation at which something is to erase, and since when this process knows."""
+    _own: int = field(default=0, init=False)
+    """The last generation whose erasure this process has left to its second thread."""
     _approved: frozenset[str] = field(default=frozenset(), init=False)
     """Approved requests that this process has seen and not carried out."""
     _carry_out_at: float = field(default=0.0, init=False)
@@ -126,9 +128,15 @@ class Upkeep:
         else:
             self.erase_due()
 
+    def erase_soon(self, generation: int) -> None:
+        """Leave a deletion that this process has accepted to the session's second thread."""
+        self._own = generation
+
     def _is_left_to_others(self, snapshot: Snapshot) -> bool:
         if not snapshot.condemned and snapshot.waiting_since is None:
             self._noticed = None
+            return False
+        if snapshot.generation <= self._own:
             return False
         now = time.monotonic()
         if self._noticed is None or self._noticed[0] != snapshot.generation:

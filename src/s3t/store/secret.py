@@ -16,11 +16,16 @@ from s3t.recipe import Recipe
 from s3t.store.disk import overwrite_durably, remove_durably, storage_errors, write_bytes_durably
 
 VARIABLE = "S3T_SECRET"
+FILE_VARIABLE = "S3T_SECRET_FILE"
+"""Environment variable with the path of a file that holds it, as containers mount secrets."""
 
 
 def secret_of_environment() -> Secret | None:
-    """The secret that the environment holds."""
-    salt = os.environ.get(VARIABLE)
+    """The secret that the environment holds, or the file that it names."""
+    salt, path = os.environ.get(VARIABLE), os.environ.get(FILE_VARIABLE)
+    if not salt and path:
+        with storage_errors(f"reading {FILE_VARIABLE}"):
+            salt = Path(path).read_text().strip()
     return Secret(salt=salt) if salt else None
 
 
