@@ -357,7 +357,7 @@ def test_without_its_key_a_run_answers_and_does_nothing_else(made, run, monkeypa
         assert "removing the whole run" in error["problems"][0]
     assert "goes on answering, and does nothing else" in text("destroy-key", run, "--yes")
     monkeypatch.setenv("S3T_SECRET", "a secret of another run")
-    assert "S3T_SECRET still holds a secret" in text("destroy-key", run, "--yes")
+    assert "S3T_SECRET or S3T_SECRET_FILE still holds a secret" in text("destroy-key", run, "--yes")
 
 
 def test_what_waits_is_erased_before_the_key_is_destroyed(made, patient):

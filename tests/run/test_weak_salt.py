@@ -6,6 +6,7 @@ import yaml
 import s3t
 from s3t.core import Secret
 from testing import tiny
+from testing.roles import roles
 from tests.cli.typed import document, invoke
 
 WEAK = {"a": "1 character", "0": "1 character", " ": "1 character", "x" * 40: "1 different", "abc" * 9: "3 different"}
@@ -62,3 +63,17 @@ def test_init_and_destroy_key_say_that_a_declared_salt_outlives_the_runs(tmp_pat
     assert "salt" not in invoke("init", tmp_path / "drawn", *asked).stderr
     destroyed = invoke("destroy-key", tmp_path / "run", "--yes")
     assert "a recipe file of yours declares" in destroyed.stdout
+
+
+def test_a_file_that_the_environment_names_can_hold_the_secret(tmp_path, text_model, monkeypatch):
+    """Then the run folder holds none; and a file that is gone is told."""
+    (tmp_path / "mounted").write_text(f"{tiny.SALT}\n")
+    monkeypatch.setenv("S3T_SECRET_FILE", str(tmp_path / "mounted"))
+    recipe = tiny.recipe(text_model)
+    del recipe["partition"]["salt"]
+    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table()) as run:
+        assert roles(run).secret == Secret(salt=tiny.SALT)
+    assert not (tmp_path / "run" / "secret").exists()
+    (tmp_path / "mounted").unlink()
+    with pytest.raises(s3t.StorageError, match="S3T_SECRET_FILE"):
+        s3t.Run.open(tmp_path / "run")

@@ -257,7 +257,7 @@ def destroy_key(
     them. Pending erasures are carried out first. The run goes on answering; it cannot delete, locate, train, repair or
     audit any more. This cannot be undone.
     """
-    from s3t.store.secret import VARIABLE, secret_of_environment
+    from s3t.store.secret import FILE_VARIABLE, VARIABLE, secret_of_environment
 
     if not yes:
         raise s3t.InputError("the command", WARNING)
@@ -271,6 +271,8 @@ def destroy_key(
             "remove it there"
         )
         if secret_of_environment() is not None:
-            typer.echo(f"{VARIABLE} still holds a secret: if it is this run's, remove it wherever it is kept")
+            typer.echo(
+                f"{VARIABLE} or {FILE_VARIABLE} still holds a secret: if it is this run's, remove it everywhere"
+            )
 
     return Output({"destroyed": True}, render)

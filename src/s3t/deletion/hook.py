@@ -11,7 +11,7 @@ from contextlib import suppress
 
 HOOK_SECONDS = 60.0
 """Time that the command may take."""
-_SECRETS = ("S3T_SECRET", "S3T_LEDGER", "PGPASSWORD")
+_SECRETS = ("S3T_SECRET", "S3T_SECRET_FILE", "S3T_LEDGER", "PGPASSWORD")
 """Variables of the environment that the command does not get."""
 _STDERR = 2
 
