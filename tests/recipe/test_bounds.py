@@ -67,7 +67,10 @@ ELSEWHERE = {
 CHAINS = ("depth", "spares", "spare_depth")
 OF_FORESTS = {f"deletion.repair.{name}" for name in (*CHAINS, "level.mean_depth", "level.after_deletion")}
 """They need their policy, and are bounded by the number of slices."""
-TYPED = {"deletion.repair.below_depth": "deletion.repair.below-depth"}
+TYPED = {
+    "deletion.repair.below_depth": "deletion.repair.below-depth",
+    "training.class_weight": "training.class_weight.a",
+}
 
 
 def with_field(field, value):

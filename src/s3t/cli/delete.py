@@ -271,8 +271,6 @@ def destroy_key(
             "remove it there"
         )
         if secret_of_environment() is not None:
-            typer.echo(
-                f"{VARIABLE} or {FILE_VARIABLE} still holds a secret: if it is this run's, remove it everywhere"
-            )
+            typer.echo(f"{VARIABLE} or {FILE_VARIABLE} still holds a secret: if it is this run's, remove it everywhere")
 
     return Output({"destroyed": True}, render)
