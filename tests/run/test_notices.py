@@ -118,3 +118,21 @@ def test_init_names_the_files_of_a_data_set_that_outlive_every_deletion(text_mod
     held = datasets.load_dataset("csv", **options, keep_in_memory=True)
     with s3t.Run.create(tmp_path / "another", recipe=recipe, data=held.select(range(12))) as run:
         assert not any("no deletion reaches them" in notice for notice in run.notices)
+
+
+def test_layers_that_no_slice_trains_are_told(text_model, tmp_path):
+    """The model has three."""
+    for slices, told in (
+        (3, []),
+        (2, ["2 blocks of 1 layer leave the lowest 1 of the base model's 3 layers as they are"]),
+        (
+            1,
+            [
+                "1 block of 1 layer leave the lowest 2 of the base model's 3 layers as they are; "
+                "adapter.layers_per_slice 3 in a new run trains more"
+            ],
+        ),
+    ):
+        recipe = tiny.recipe(text_model, partition={"slices": slices}, sequences={"budget": 1})
+        with s3t.Run.create(tmp_path / str(slices), recipe=recipe, data=tiny.text_table()) as run:
+            assert [notice for notice in run.notices if "layer" in notice] == told

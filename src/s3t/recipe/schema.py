@@ -408,7 +408,7 @@ class TrainingSettings(Part):
     """Keep only each layer's input for the backward pass, and compute the rest again: less memory, about a third more
     time, the same bits."""
     learning_rate: Float = Field(default=2e-3, gt=0, le=1_000)
-    """Peak learning rate of AdamW."""
+    """Peak learning rate of AdamW; of language models by default 0.0002."""
     head_learning_rate: Float | None = Field(default=None, gt=0, le=1_000)
     """Peak learning rate of the head; null: the same."""
     schedule: Literal["linear", "cosine", "constant"] = "linear"
@@ -725,6 +725,7 @@ class Columns(Part):
 
 
 DEFAULT_BUDGET = 4
+RATE_OF_LANGUAGE_MODELS = 2e-4
 SLICES_OF_ONE_SHARD = 12
 """Slices of a method with one shard: as many as the default shards have together."""
 
@@ -855,7 +856,7 @@ class Recipe(Part):
     @model_validator(mode="before")
     @classmethod
     def _as_the_method_has_it(cls, content: Any) -> Any:
-        """Fields whose default the method decides."""
+        """Fields whose default the method or the task decides."""
         if not isinstance(content, dict):
             return content
         method = content.get("method")
@@ -868,6 +869,8 @@ class Recipe(Part):
             usual["deletion"] = {"repair": "eager"}  # a pass over what is left of the slice
         if content.get("head") == "ridge":
             usual["ridge"] = {"projection": 0}  # a slice leaves features of every model
+        if content.get("task") == "causal-lm":
+            usual["training"] = {"learning_rate": RATE_OF_LANGUAGE_MODELS}
         given = {part: content.get(part, {}) for part in usual}
         return content | {part: usual[part] | own for part, own in given.items() if isinstance(own, dict)}
 

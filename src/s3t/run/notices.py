@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from s3t.errors import DataError, listed
+from s3t.models.source import layer_count
 from s3t.recipe import Recipe
 from s3t.records.public import features_of
 from s3t.records.reading import is_of
@@ -30,6 +31,7 @@ class Notices:
         from s3t.models.encoders import encoder_for
         from s3t.training.numerics import resolve_device, slow_precision
 
+        self._untrained = _untrained(recipe, model)
         self._slow = slow_precision(resolve_device(recipe.training.device), recipe.training)
         self._encoder, self._section = encoder_for(model, recipe), recipe.task.inputs.section
         self._most, self._refuses = recipe.max_length or 0, recipe.refuses_longer
@@ -87,8 +89,23 @@ class Notices:
                 "the base model's chat template ends a turn of the assistant with no token of its own, so a text ends "
                 "at its greatest length, or at a stop text that you give"
             )
+        if self._untrained:
+            yield self._untrained
         if self._slow:
             yield self._slow
+
+
+def _untrained(recipe: Recipe, model: Path) -> str | None:
+    """A notice of layers that no slice trains, the lowest ones."""
+    width = getattr(recipe.adapter, recipe.method.width) if recipe.method.trains else "all"
+    if width == "all" or (left := (layers := layer_count(model)) - recipe.blocks * width) <= 0:
+        return None
+    most = layers // recipe.blocks
+    remedy = f"; adapter.{recipe.method.width} {most} in a new run trains more" if most > width else ""
+    return (
+        f"{counted(recipe.blocks, 'block')} of {counted(width, 'layer')} leave the lowest {left} of the base model's "
+        f"{layers} layers as they are{remedy}"
+    )
 
 
 def copies_elsewhere(data: object) -> Iterator[str]:
