@@ -2,12 +2,14 @@
 
 import io
 import re
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
 from s3t import EpochEnd, ProgressBar, StageEnd, StageStart, TrainingStart, WorkEnd, WorkStart, WorkStep, progress
 from s3t.core import Stage
+from s3t.progress import watched
 
 FIRST, SECOND, SUMS = Stage(0, (1,)), Stage(0, (1, 0)), Stage(0, (1,), "prototypes")
 
@@ -119,3 +121,11 @@ def test_the_bar_names_the_loss_first_and_cuts_the_stage_rather_than_the_numbers
     shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen.getvalue())
     bar(WorkEnd())
     assert re.search(r"1/3 loss 0\.1235, st.* 40% ", shown)
+
+
+@pytest.mark.parametrize("is_watched", [False, True])
+def test_long_work_shows_a_bar_by_itself_where_somebody_watches(is_watched, monkeypatch):
+    monkeypatch.setattr("sys.stderr", SimpleNamespace(isatty=lambda: is_watched, write=lambda _text: None))
+    assert isinstance(watched(None), ProgressBar) is is_watched
+    heard = []
+    assert watched(heard.append) == heard.append

@@ -29,7 +29,7 @@ from s3t.recipe import Recipe, RepairAsNeeded, recipe_from
 from s3t.records.ingest import ingest_sample
 from s3t.records.public import features_of
 from s3t.records.reading import Data
-from s3t.results.base import Result
+from s3t.results.base import Result, as_html
 from s3t.run import Run
 from s3t.tasks import Target
 from s3t.tuning import with_values
@@ -121,6 +121,20 @@ class Comparison(Result):
     def __repr__(self) -> str:
         """The advice."""
         return f"Comparison({self.advice})"
+
+    def _repr_html_(self) -> str:
+        def row(system: System) -> dict[str, Any]:
+            scores = {
+                f"{point.deleted} deleted": f"{_shown(point.before)} / {_shown(point.after)}" for point in system.points
+            }
+            costs = ("train_hours", "hours_a_year", "delete_milliseconds", "answer_milliseconds", "stored_bytes")
+            return {"system": system.name} | scores | {name: getattr(system, name) for name in costs}
+
+        return as_html(self.advice, {"scores before and after the repair, and costs": [*map(row, self.systems)]})
+
+
+def _shown(score: float | None) -> str:
+    return "none" if score is None else f"{score:.4g}"
 
 
 def systems_of(recipe: Recipe, *, records: int, layers: int) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:

@@ -6,16 +6,36 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from s3t.events import EpochEnd, Event, StageEnd, StageStart, TrainingStart, WorkEnd, WorkNote, WorkStart, WorkStep
+from s3t.events import (
+    EpochEnd,
+    Event,
+    Progress,
+    StageEnd,
+    StageStart,
+    TrainingStart,
+    WorkEnd,
+    WorkNote,
+    WorkStart,
+    WorkStep,
+    silent,
+)
 from s3t.wording import counted, duration
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import Progress, TaskID
+    from rich.progress import Progress as Drawn
+    from rich.progress import TaskID
 
 QUIET_SECONDS = 10.0
 """Least time between two lines within a stage, or within work without stages, in seconds."""
 MAX_LOSSES = 8
+
+
+def watched(progress: Progress | None) -> Progress:
+    """What long work tells of itself to: what is given; else a bar, where a terminal or a notebook shows it."""
+    if progress is not None:
+        return progress
+    return ProgressBar() if sys.stderr.isatty() or "ipykernel" in sys.modules else silent
 
 
 class ProgressBar:
@@ -31,7 +51,7 @@ class ProgressBar:
 
         self._console = console or Console(stderr=True)
         self._draws = self._console.is_terminal or self._console.is_jupyter
-        self.drawn: Progress | None = None
+        self.drawn: Drawn | None = None
         self._task: TaskID
         self._what = ""
         self._total = self._count = self._stages = self._stored = 0
@@ -89,10 +109,11 @@ class ProgressBar:
 
     def _draw(self) -> None:
         # Imported where a bar is drawn: a short command draws none.
-        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as Drawn
         from rich.table import Column
 
-        self.drawn = Progress(
+        self.drawn = Drawn(
             # A long text is cut, so that the numbers behind it are not.
             TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, ratio=1)),
             BarColumn(16),

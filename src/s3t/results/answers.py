@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from s3t.core import Kind, Order, Stage
+from s3t.results.base import as_html
 from s3t.wording import counted
 
 if TYPE_CHECKING:
@@ -298,6 +299,10 @@ class Evaluation:
     def __repr__(self) -> str:
         """The metrics in one line."""
         return f"Evaluation({self.sentence})"
+
+    def _repr_html_(self) -> str:
+        tables = {"shards": self.per_shard, "cut to a depth": self.per_depth, "labels": self.per_class}
+        return as_html(self.sentence, tables)
 
     @property
     def sentence(self) -> str:

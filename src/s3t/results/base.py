@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from html import escape
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, WithJsonSchema
@@ -19,6 +21,27 @@ class Result(BaseModel):
     def to_json(self) -> dict[str, Any]:
         """The document of `--json`."""
         return self.model_dump(mode="json")
+
+
+def as_html(title: str, tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    """A title, and tables of rows by their captions: what a notebook shows.
+
+    >>> as_html("a < b", {"depths": [{"depth": 1, "score": 0.25}]}).count("<td>")
+    2
+    """
+    parts = [f"<p>{escape(title)}</p>"]
+    for caption, rows in tables.items():
+        if rows:
+            lines = [f"<tr>{''.join(f'<th>{escape(str(name))}</th>' for name in rows[0])}</tr>"]
+            lines += [f"<tr>{''.join(f'<td>{_cell(value)}</td>' for value in row.values())}</tr>" for row in rows]
+            parts.append(f"<table><caption>{escape(caption)}</caption>{''.join(lines)}</table>")
+    return "".join(parts)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return "" if value is None else escape(" ".join(map(str, value)) if isinstance(value, tuple | list) else str(value))
 
 
 def _stage(document: Any) -> Any:

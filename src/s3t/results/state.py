@@ -9,7 +9,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import PlainSerializer
 
 from s3t.core import Order
-from s3t.results.base import OfStage, Result, Time
+from s3t.results.base import OfStage, Result, Time, as_html
 from s3t.results.log import LogEntry
 from s3t.wording import counted
 
@@ -140,3 +140,17 @@ class Status(Result):
             f"Status(generation {self.generation}, {counted(self.records, 'record')}, depths "
             f"{' '.join(map(str, self.depths))}{missing}{unfinished}{withdraw}{noted})"
         )
+
+    def _repr_html_(self) -> str:
+        rows = [
+            {
+                "shard": each.shard,
+                "records in slices": each.slices,
+                "serving": () if each.serving is None else each.serving.order[: each.depth],
+                "depth": each.depth,
+                "score": each.score,
+            }
+            for each in self.shards
+        ]
+        notes = [{"": note} for note in (*self.warnings, *self.gaps, *self.advice)]
+        return as_html(repr(self), {"shards": rows, "warnings": notes})

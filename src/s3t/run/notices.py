@@ -98,7 +98,7 @@ class Notices:
 def _untrained(recipe: Recipe, model: Path) -> str | None:
     """A notice of layers that no slice trains, the lowest ones."""
     width = getattr(recipe.adapter, recipe.method.width) if recipe.method.trains else "all"
-    if width == "all" or (left := (layers := layer_count(model)) - recipe.blocks * width) <= 0:
+    if not isinstance(width, int) or (left := (layers := layer_count(model)) - recipe.blocks * width) <= 0:
         return None
     most = layers // recipe.blocks
     remedy = f"; adapter.{recipe.method.width} {most} in a new run trains more" if most > width else ""

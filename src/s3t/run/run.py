@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Self
 from s3t.aftermath import NOTHING_CHANGED, RUN_MADE, after_refusal
 from s3t.errors import InputError
 from s3t.events import Progress, silent
+from s3t.progress import watched
 from s3t.run.orders import Addition
 from s3t.run.parts import Parts
 
@@ -212,6 +213,7 @@ class Run:
         Args:
             workers: processes that share the work, each with a base model of its own in memory; the bytes are the
                 same. 1: this process. auto: one a GPU, or as many as the cores have room for.
+            progress: hears of it; None: a bar, where a terminal or a notebook shows it.
 
         Raises:
             InputError: that is no number of workers.
@@ -219,7 +221,7 @@ class Run:
             IsolationError: a stage touched tensors that are not its own.
             IntegrityError: the base model, a slice or an artifact is not what it should be.
         """
-        return self.parts.trainer.train_missing(progress or silent, workers=workers)
+        return self.parts.trainer.train_missing(watched(progress), workers=workers)
 
     def repair(
         self, *, workers: WorkerCount = 1, hours: float | None = None, progress: Progress | None = None
@@ -237,7 +239,7 @@ class Run:
         Raises:
             InputError: that is no number of hours. Other errors as for `train`.
         """
-        return self.parts.trainer.train_missing(progress or silent, workers=workers, hours=hours)
+        return self.parts.trainer.train_missing(watched(progress), workers=workers, hours=hours)
 
     def extend(
         self,
@@ -266,7 +268,7 @@ class Run:
                 more than fit; the run has fixed orders, or none; a wrong policy; or `workers`. Nothing has changed.
         """
         added = Addition(budget=budget, spares=spares, spare_depth=spare_depth, policy=policy)
-        return self.parts.trainer.extend(added, progress or silent, workers=workers)
+        return self.parts.trainer.extend(added, watched(progress), workers=workers)
 
     def extension(
         self,
@@ -573,4 +575,4 @@ class Run:
         """
         from s3t.run.auditing import audit
 
-        return audit(self.parts, replay=replay, seed=seed, progress=progress or silent)
+        return audit(self.parts, replay=replay, seed=seed, progress=watched(progress))
