@@ -157,6 +157,12 @@ class RefusalRequest(RequestBody):
     reason: StrictStr = Field(min_length=1, max_length=MOST_REASON, description="Stored for good: name no person.")
 
 
+class RefusalsRequest(RefusalRequest):
+    """The refusal of all held requests of a caller that wait."""
+
+    asked_by: StrictStr = Field(min_length=1, max_length=200, description="Name of the caller's token.")
+
+
 class RepairRequest(RequestBody):
     """A repair to begin."""
 

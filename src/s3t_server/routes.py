@@ -2,13 +2,13 @@
 
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from functools import partial
 from http import HTTPStatus
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Literal, TypeVar, cast
 
 from anyio import sleep, to_thread
-from fastapi import APIRouter, Depends, Header, Path, Request, Response
+from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
@@ -31,6 +31,7 @@ from s3t_server.documents import (
     PredictRequest,
     PredictResponse,
     RefusalRequest,
+    RefusalsRequest,
     RepairRequest,
 )
 from s3t_server.problems import MEDIA_TYPE, Refused, wrong_input
@@ -41,6 +42,7 @@ _PROBLEM = {"content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Pr
 
 
 _EVENT_SECONDS, _STREAM_SECONDS = 0.25, 20.0
+T = TypeVar("T")
 
 
 def refusals(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
@@ -137,6 +139,18 @@ def _plain(predictions: Predictions, *, run: str, top: int | None) -> dict[str, 
     return {"run": run, **document}
 
 
+_Limit = Annotated[int | None, Query(ge=1, le=10_000, description="So many at most.")]
+_After = Annotated[str | None, Query(max_length=200, description="Begin after the one with this id.")]
+
+
+def _part(entries: Sequence[T], ids: Sequence[str], after: str | None, limit: int | None) -> list[T]:
+    """A page of a list."""
+    if after is not None and after not in ids:
+        raise Refused(_NOT_FOUND, "after: the list has no entry of that id")
+    first = 0 if after is None else ids.index(after) + 1
+    return list(entries[first : None if limit is None else first + limit])
+
+
 def _deletions(served: ServedRun) -> APIRouter:
     router = group("deletions")
     reader = Annotated[Caller, Depends(Requires(served, "delete", "operate", "audit"))]
@@ -163,9 +177,10 @@ def _deletions(served: ServedRun) -> APIRouter:
         return JSONResponse(told.model_dump(mode="json", exclude=Deletion.PLACES), HTTPStatus.ACCEPTED)
 
     @router.get("/deletions", summary="List deletions")
-    def deletions(caller: reader) -> dict[str, list[LogEntry]]:
+    def deletions(caller: reader, limit: _Limit = None, after: _After = None) -> dict[str, list[LogEntry]]:
         """Every deletion with its times, without names; entry 0 is the making of the run."""
-        return {"deletions": [_entry(entry, caller) for entry in served.run.log()]}
+        found = [_entry(entry, caller) for entry in served.run.log()]
+        return {"deletions": _part(found, [str(entry.generation) for entry in found], after, limit)}
 
     @router.get("/deletions/{id}", summary="Follow a deletion", responses=refusals(_NOT_FOUND))
     def deletion(
@@ -190,9 +205,25 @@ def _held(served: ServedRun) -> APIRouter:
     reader = Annotated[Caller, Depends(Requires(served, "delete", "operate", "audit"))]
 
     @router.get("/held", summary="List held deletions")
-    def all_held(_caller: reader) -> dict[str, list[Held]]:
+    def all_held(
+        _caller: reader,
+        limit: _Limit = None,
+        after: _After = None,
+        state: Annotated[
+            Literal["held", "approved", "done", "refused"] | None, Query(description="Those in this state alone.")
+        ] = None,
+        asked_by: Annotated[str | None, Query(max_length=200, description="Those of one token alone.")] = None,
+    ) -> dict[str, list[Held]]:
         """Requests that waited for an operator, or still do, the newest first; without names."""
-        return {"held": list(served.run.approvals.all())}
+        every = served.run.approvals.all() if state != "held" else served.run.approvals.waiting()
+        found = [held for held in every if state in (None, held.state) and asked_by in (None, held.asked_by)]
+        return {"held": _part(found, [held.id for held in found], after, limit)}
+
+    @router.post("/held/refuse", summary="Refuse all that wait of one caller", responses=refusals(*OF_A_BODY))
+    def refuse_all(asked: RefusalsRequest, caller: operator) -> dict[str, list[Held]]:
+        """As one by one; those that were refused."""
+        refused = served.run.approvals.refuse_all(asked.asked_by, by=caller.ledger_name, reason=asked.reason)
+        return {"held": list(refused)}
 
     @router.get("/held/{id}", summary="Follow a held deletion", responses=refusals(_NOT_FOUND))
     def one(id: str, caller: reader) -> PlannedRequest:
@@ -237,9 +268,10 @@ def _repairs(served: ServedRun) -> APIRouter:
         return begun
 
     @router.get("/repairs", summary="List repairs")
-    def repairs(_caller: operator) -> dict[str, list[Repair]]:
+    def repairs(_caller: operator, limit: _Limit = None, after: _After = None) -> dict[str, list[Repair]]:
         """The newest first."""
-        return {"repairs": list(served.repairs.all())}
+        found = served.repairs.all()
+        return {"repairs": _part(found, [repair.id for repair in found], after, limit)}
 
     described = {"description": "The repair, or events", "model": Repair, "content": {EVENTS: {}}}
 

@@ -6,10 +6,12 @@ import time
 import pytest
 
 import s3t
+from s3t.results.serving import Held
 from s3t.run import approvals
 from testing import tiny
 from testing.roles import roles
 from testing.served import bearer, serving
+from tests.cli.typed import document
 
 RECORDS = list(tiny.text_table().id)
 
@@ -99,6 +101,75 @@ def test_too_many_that_wait_are_refused_until_an_operator_has_decided(client, to
     held = delete(client, tokens["delete"], RECORDS[:3]).json()
     assert (held["state"], held["already"], held["unknown"]) == ("held", None, None)
     assert delete(client, tokens["delete"], RECORDS[:4]).status_code == 409
+
+
+def hold_many(path, counts):
+    """So many requests that wait, by caller, the last ones the newest; their ids."""
+    ids = []
+    with s3t.Run.open(path) as run, run.parts.ledger.writing() as transaction:
+        for caller, count in counts.items():
+            for number in range(count):
+                ids.append(f"{len(ids):016x}")
+                held = Held(
+                    id=ids[-1], asked_by=caller, asked_at=1e9 + len(ids), why="w", names=1, records=1, content=b"c"
+                )
+                transaction.held.add(held, records=[number.to_bytes(32)], subjects=[])
+    return ids
+
+
+def test_lists_come_in_parts_and_by_what_is_asked_for(client, tokens, path):
+    ids = hold_many(path, {"one": 3, "two": 2})[::-1]
+    client.headers.update(bearer(tokens["operate"]))
+
+    def listed(**asked):
+        return [held["id"] for held in client.get("/v1/held", params=asked).json()["held"]]
+
+    assert listed() == ids
+    assert listed(limit=2) + listed(limit=2, after=ids[1]) + listed(after=ids[3]) == ids
+    assert listed(asked_by="two", state="held") == ids[:2]
+    assert listed(state="refused") == []
+    assert client.get("/v1/held", params={"after": "none"}).status_code == 404
+    assert client.get("/v1/held", params={"limit": 0}).status_code == 422
+    delete(client, tokens["all"], RECORDS[:1])
+    numbers = [entry["generation"] for entry in client.get("/v1/deletions").json()["deletions"]]
+    assert numbers == [0, 1]
+    assert [entry["generation"] for entry in client.get("/v1/deletions?after=0&limit=1").json()["deletions"]] == [1]
+    assert client.get("/v1/repairs?limit=1").json() == {"repairs": []}
+
+
+def test_all_of_one_caller_are_refused_at_once(client, tokens, path):
+    ids = hold_many(path, {"stolen": 3, "good": 1})
+    body = {"asked_by": "stolen", "reason": "token stolen"}
+    assert client.post("/v1/held/refuse", json=body, headers=bearer(tokens["delete"])).status_code == 403
+    refused = client.post("/v1/held/refuse", json=body, headers=bearer(tokens["operate"])).json()["held"]
+    assert {held["id"] for held in refused} == {*ids[:3]}
+    assert {held["state"] for held in refused} == {"refused"}
+    with s3t.Run.open(path) as run:
+        assert [held.id for held in run.approvals.waiting()] == ids[3:]
+        assert run.approvals.refuse_all("stolen", by="x", reason="again") == ()
+        with pytest.raises(s3t.InputError, match="reason: give 1"):
+            run.approvals.refuse_all("good", by="x", reason=" ")
+    asked = ("deletions", "held", path, "--asked-by", "good", "--limit", 1)
+    assert [held["id"] for held in document(*asked)["held"]] == ids[3:]
+    assert document("deletions", "refuse", path, "--asked-by", "good", "--reason", "no")["held"][0]["id"] == ids[3]
+    assert document("deletions", "refuse", path, "--reason", "no", status=2)["error"]["problems"]
+
+
+def test_the_page_shows_some_of_ten_thousand_by_caller(path, tokens):
+    hold_many(path, {f"caller {number}": 100 for number in range(100)})
+    with serving(path) as client:
+        client.post("/sign-in", data={"token": tokens["operate"]}, headers={"Origin": str(client.base_url)})
+        whole = client.get("/").text
+        assert whole.count("Look into it") == 20
+        assert "All 10000" not in whole
+        assert "100 of caller 90<" in whole
+        assert len(whole) < 100_000
+        some = client.get("/sections/held", params={"of": "caller 90"}).text
+        assert "Refuse all 100" in some
+        assert "All 10000" in some
+        form = {"asked_by": "caller 90", "reason": "no ticket"}
+        client.post("/refuse-all", data=form, headers={"Origin": str(client.base_url)})
+        assert "100 of caller 90<" not in client.get("/").text
 
 
 def test_one_that_nobody_knows(client, tokens):

@@ -127,15 +127,22 @@ class Approvals:
 
         The reason is kept and shown to the caller that asked; it names no person.
         """
-        reason = reason.strip()
-        if not 0 < len(reason) <= MOST_REASON or any(unicodedata.category(each) in _NO_TEXT for each in reason):
-            raise InputError("the refusal", f"reason: give 1 to {MOST_REASON} characters in one line")
+        reason = _checked_reason(reason)
         with after_refusal(NOTHING_CHANGED), self._parts.ledger.writing() as transaction:
             held = _known(id, transaction.held.find(id))
             if held.state in ("approved", "done"):
                 raise DecidedError("the refusal", f"{id} was approved by {held.decided_by}")
             transaction.held.decide(id, by=by, approved=False, reason=reason)
             return _known(id, transaction.held.find(id))
+
+    def refuse_all(self, asked_by: str, *, by: str, reason: str) -> tuple[Held, ...]:
+        """Refuse every request of a caller that waits, as `refuse` does each; those that were refused."""
+        reason = _checked_reason(reason)
+        with after_refusal(NOTHING_CHANGED), self._parts.ledger.writing() as transaction:
+            refused = [held.id for held in transaction.held.waiting() if held.asked_by == asked_by]
+            for id in refused:
+                transaction.held.decide(id, by=by, approved=False, reason=reason)
+            return tuple(_known(id, transaction.held.find(id)) for id in refused)
 
     def carry_out_approved(self) -> dict[str, S3TError]:
         """Carry out every approved request that a crash or an error stopped; returns the errors of those that fail."""
@@ -220,6 +227,13 @@ def _mark(key: bytes, content: bytes) -> str:
     """The name of a request's count. It depends on the names, too: else other names with the same key, sent while the
     first request is under way, would replace its count."""
     return hashlib.blake2b(key + content, digest_size=8).hexdigest()
+
+
+def _checked_reason(reason: str) -> str:
+    reason = reason.strip()
+    if not 0 < len(reason) <= MOST_REASON or any(unicodedata.category(each) in _NO_TEXT for each in reason):
+        raise InputError("the refusal", f"reason: give 1 to {MOST_REASON} characters in one line")
+    return reason
 
 
 def _known(id: str, held: Held | None) -> Held:

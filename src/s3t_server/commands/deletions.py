@@ -11,6 +11,7 @@ import s3t
 from s3t.cli.display import moment
 from s3t.cli.options import RunArgument
 from s3t.cli.output import Output
+from s3t.errors import InputError
 from s3t.wording import counted
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ IdArgument = Annotated[str, typer.Argument(metavar="ID", help="From s3t deletion
 def held(
     run: RunArgument,
     waiting: Annotated[bool, typer.Option("--waiting", help="Only those that wait for a decision.")] = False,
+    asked_by: Annotated[str | None, typer.Option("--asked-by", metavar="NAME", help="Only those of one token.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="So many at most.")] = None,
 ) -> Output:
     """List held requests with their reasons and decisions, the newest first. Names are not shown: none are kept.
 
@@ -31,7 +34,8 @@ def held(
     is deleted before it is approved.
     """
     with s3t.Run.open(run) as opened:
-        found = opened.approvals.waiting() if waiting else opened.approvals.all()
+        every = opened.approvals.waiting() if waiting else opened.approvals.all()
+    found = [one for one in every if asked_by in (None, one.asked_by)][:limit]
     return Output({"held": [one.to_json() for one in found]}, lambda: _print(found))
 
 
@@ -44,17 +48,25 @@ def approve(run: RunArgument, id: IdArgument) -> Output:
 
 def refuse(
     run: RunArgument,
-    id: IdArgument,
     reason: Annotated[
         str,
         typer.Option(
             "--reason", metavar="TEXT", help="Reason; it is kept, and shown to the caller that asked. Name no person."
         ),
     ],
+    id: Annotated[str | None, typer.Argument(metavar="[ID]", help="From s3t deletions held.")] = None,
+    asked_by: Annotated[
+        str | None, typer.Option("--asked-by", metavar="NAME", help="Instead of ID: all of one token that wait.")
+    ] = None,
 ) -> Output:
     """Refuse a held request: nothing of it is deleted, and its names are forgotten."""
+    if (id is None) == (asked_by is None):
+        raise InputError("the command", "give ID or --asked-by, one of them")
     with s3t.Run.open(run) as opened:
-        refused = opened.approvals.refuse(id, by=BY, reason=reason)
+        if asked_by is not None:
+            many = opened.approvals.refuse_all(asked_by, by=BY, reason=reason)
+            return Output({"held": [one.to_json() for one in many]}, lambda: _print(many))
+        refused = opened.approvals.refuse(str(id), by=BY, reason=reason)
     return Output(refused.to_json(), lambda: typer.echo(_in_words(refused)))
 
 

@@ -187,6 +187,12 @@ def _add_operations(router: APIRouter, page: Page) -> None:
         refuse(page.served, form.get("id", ""), who, reason=form.get("reason", ""))
         return _to_page("#held")
 
+    @router.post("/refuse-all")
+    def all_refused(form: _Form, who: operator) -> Response:
+        reason = form.get("reason", "")
+        page.served.run.approvals.refuse_all(form.get("asked_by", ""), by=who.ledger_name, reason=reason)
+        return _to_page("#held")
+
 
 def _to_page(where: str) -> Response:
     return RedirectResponse(f"./{where}", HTTPStatus.SEE_OTHER, HEADERS)

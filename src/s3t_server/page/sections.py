@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 from fastapi import Request, Response
 
@@ -25,6 +27,8 @@ _ROWS = 15
 """Deletions on a page of them."""
 _MOST_SHARDS = 40
 """Shards that are drawn; of others the number is told."""
+_HELD = 20
+"""Held requests that are shown, the newest, and callers that are named."""
 _DECIDED = 3
 """Decided requests that are shown, the newest."""
 _REPAIRS = 6
@@ -116,17 +120,26 @@ class Visit:
     def _held(self) -> dict[str, Any]:
         """Held requests. Those who may decide on one are told what it would do."""
         every, who = self.look.held, self.who
-        waiting = tuple(held for held in every if held.state in ("held", "approved"))
-        may_decide = tuple(held for held in waiting if who.may("operate") and held.asked_by != who.ledger_name)
-        looked_into = next((held for held in may_decide if held.id == self.query.get("held")), None)
+        waiting = [held for held in every if held.state in ("held", "approved")]
+        callers = Counter(held.asked_by for held in waiting)
+        caller = of if (of := self.query.get("of", "")) in callers else ""
+        shown = [held for held in waiting if caller in ("", held.asked_by)]
+        may_decide = {held.id for held in shown if who.may("operate") and held.asked_by != who.ledger_name}
+        asked = self.query.get("held")
+        looked_into = next((held for held in shown if held.id == asked and held.id in may_decide), None)
+        query = {"of": caller, "held": "" if looked_into is None else looked_into.id}
         return {
-            "waiting": waiting,
+            "waiting": len(waiting),
+            "shown": dict.fromkeys(([] if looked_into is None else [looked_into]) + shown[:_HELD]),
+            "callers": callers.most_common(_HELD) if len(waiting) > _HELD else (),
+            "caller": caller,
+            "refuses": sum(held.state == "held" and held.id in may_decide for held in shown) if caller else 0,
             "may_decide": may_decide,
-            "decided": tuple(held for held in every if held not in waiting)[:_DECIDED],
+            "decided": tuple(held for held in every if held.state not in ("held", "approved"))[:_DECIDED],
             "looked_into": looked_into,
             "forecast": None if looked_into is None else self.page.board.impact(self.look, looked_into),
             "tells_why": who.may("operate"),
-            "query": "" if looked_into is None else f"held={looked_into.id}",
+            "query": urlencode({name: value for name, value in query.items() if value}),
         }
 
     def _shards(self) -> dict[str, Any]:
