@@ -176,7 +176,7 @@ def _deletions(served: ServedRun) -> APIRouter:
         told = done.model_copy(update={"log": tuple(_entry(entry, caller) for entry in done.log)})
         return JSONResponse(told.model_dump(mode="json", exclude=Deletion.PLACES), HTTPStatus.ACCEPTED)
 
-    @router.get("/deletions", summary="List deletions")
+    @router.get("/deletions", summary="List deletions", responses=refusals(_NOT_FOUND))
     def deletions(caller: reader, limit: _Limit = None, after: _After = None) -> dict[str, list[LogEntry]]:
         """Every deletion with its times, without names; entry 0 is the making of the run."""
         found = [_entry(entry, caller) for entry in served.run.log()]
@@ -204,7 +204,7 @@ def _held(served: ServedRun) -> APIRouter:
     operator = Annotated[Caller, Depends(Requires(served, "operate"))]
     reader = Annotated[Caller, Depends(Requires(served, "delete", "operate", "audit"))]
 
-    @router.get("/held", summary="List held deletions")
+    @router.get("/held", summary="List held deletions", responses=refusals(_NOT_FOUND))
     def all_held(
         _caller: reader,
         limit: _Limit = None,
@@ -267,7 +267,7 @@ def _repairs(served: ServedRun) -> APIRouter:
             raise Refused(_CONFLICT, "a repair of this run is under way; GET /v1/repairs lists it")
         return begun
 
-    @router.get("/repairs", summary="List repairs")
+    @router.get("/repairs", summary="List repairs", responses=refusals(_NOT_FOUND))
     def repairs(_caller: operator, limit: _Limit = None, after: _After = None) -> dict[str, list[Repair]]:
         """The newest first."""
         found = served.repairs.all()

@@ -36,6 +36,7 @@ ROUTES = {
     ("POST", "/repair"): {"operate"},
     ("POST", "/approve"): {"operate"},
     ("POST", "/refuse"): {"operate"},
+    ("POST", "/refuse-all"): {"operate"},
 }
 OPEN = {("POST", "/sign-in"), ("POST", "/sign-out"), ("GET", "/static/{name}")}
 NAMES = {"names": "r0", "kind": "records"}
