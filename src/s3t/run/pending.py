@@ -136,9 +136,10 @@ class OpenDesk:
         Between two turns other threads may compute. After an error the desk has stopped, and nothing of this turn may
         leave.
         """
-        until, found = time.monotonic() + seconds, []
+        until, desk = time.monotonic() + seconds, self._desk
+        found: list[Piece] = []
         try:
-            if (desk := self._desk) is None:
+            if desk is None:
                 raise Overtaken
             with desk.at_model():
                 while pieces := desk.step():
@@ -148,6 +149,7 @@ class OpenDesk:
                         break
             self._work.confirm()
         except BaseException as error:
+            desk = None
             self.stop()
             if isinstance(error, Overtaken):
                 for texts in self._requests:
