@@ -32,8 +32,6 @@ EVENTS = "text/event-stream"
 ABORT = "s3t.abort"
 """Key in a request's scope of what drops its connection at once, with all that waits in it. uvicorn's own close goes on
 sending that for as long as the client likes."""
-BEGUN = "begun"
-"""Key in the state of a request's scope, once something of its answer has left."""
 _PART_BYTES = 32_768
 """Bytes of a body that are handed to the connection at once. It may keep two parts for a client that does not read."""
 _PART_SECONDS = LEASE_SECONDS - TRUSTED_SECONDS
@@ -56,8 +54,8 @@ Renderer: TypeAlias = "Callable[[Predictions], Any]"
 
 class FencedResponse(Response, ABC):
     """A response that leaves only while no deletion overtakes it. Else it is made again: each takes a stage, so
-    there is an end. A client that goes away gets nothing, and nothing more is computed for it; nor where no answer has
-    begun to leave after `answer_seconds`."""
+    there is an end. A client that goes away gets nothing, and nothing more is computed for it; nor for one that has
+    waited for `answer_seconds`."""
 
     def __init__(self, served: ServedRun) -> None:
         super().__init__()
@@ -69,7 +67,7 @@ class FencedResponse(Response, ABC):
             seconds = self._served.settings.answer_seconds
             done, _ = await asyncio.wait((sent, gone), return_when=asyncio.FIRST_COMPLETED, timeout=seconds)
             if not done:
-                if BEGUN not in scope["state"]:
+                if self._waits:
                     detail = f"not answered within {seconds:g} seconds; try again later"
                     raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, detail, headers={"Retry-After": "1"})
                 await asyncio.wait((sent, gone), return_when=asyncio.FIRST_COMPLETED)
@@ -85,6 +83,11 @@ class FencedResponse(Response, ABC):
     async def _sent(self, scope: Scope, send: Send) -> None:
         while not await self._attempt(scope, send):
             pass
+
+    @property
+    @abstractmethod
+    def _waits(self) -> bool:
+        """True until the answer leaves, or what takes long is begun."""
 
     @abstractmethod
     async def _attempt(self, scope: Scope, send: Send) -> bool:
@@ -107,10 +110,16 @@ class PendingResponse(FencedResponse):
 
     def __init__(self, served: ServedRun, inputs: IngestedInputs, render: Renderer) -> None:
         super().__init__(served)
-        self._inputs, self._render = inputs, render
+        self._inputs, self._render, self._waiting = inputs, render, True
+
+    @property
+    def _waits(self) -> bool:
+        return self._waiting
 
     async def _attempt(self, scope: Scope, send: Send) -> bool:
+        self._waiting = True
         share = await self._served.batcher.answer(self._inputs, caller=caller_of(scope))
+        self._waiting = False
         try:
             body = await self._body(share.predictions)
             if not await may_leave(share.pending):
@@ -151,7 +160,6 @@ class Handover:
     async def begin(self, media_type: str, *, generation: int, count: int, length: int | None = None) -> None:
         """Send the headers of an answer to `count` inputs; without a length its end ends it. Raises as `part`."""
         self._scope["state"].setdefault("log", {}).update(generation=generation, inputs=count)
-        self._scope["state"][BEGUN] = True
         headers = [
             (b"content-type", media_type.encode()),
             (GENERATION_HEADER.lower().encode(), str(generation).encode()),

@@ -338,9 +338,14 @@ class TextsResponse(FencedResponse):
         super().__init__(served)
         self._prompts, self._sampling, self._shape = prompts, sampling, shape
         self._send_texts = self._parts if stream else self._whole
+        self._order: Order | None = None
+
+    @property
+    def _waits(self) -> bool:
+        return self._order is None or self._order.desk is None
 
     async def _attempt(self, scope: Scope, send: Send) -> bool:
-        order = self._served.scribe.order(self._prompts, self._sampling, caller=caller_of(scope))
+        self._order = order = self._served.scribe.order(self._prompts, self._sampling, caller=caller_of(scope))
         try:
             return await self._send_texts(order, scope, send)
         finally:

@@ -69,7 +69,7 @@ class Settings(BaseModel):
     body_seconds: float = Field(default=30.0, gt=0)
     """Longest time in which a request's body may arrive, in seconds."""
     answer_seconds: float = Field(default=60.0, gt=0)
-    """Longest time until an answer begins to leave, in seconds; then the request is refused."""
+    """Longest wait for an answer, or for a text to be begun, in seconds; then the request is refused."""
     hang_seconds: float = Field(default=300.0, gt=0)
     """Longest computation of a batch, or of a turn of texts; after that the process does not count as alive."""
     send_seconds: float = Field(default=30.0, gt=0)

@@ -628,6 +628,23 @@ def test_texts_that_wait_are_bounded_and_others_are_told_when_to_ask_again(path,
     assert texts[0] == texts[1]
 
 
+def test_a_text_that_waits_too_long_is_refused_and_one_under_way_is_not(path, seed, monkeypatch):
+    """The first takes all the room until the second was refused."""
+    with server(path, max_texts=1, answer_seconds=0.2) as client:
+        refused = threading.Event()
+        before_turn(monkeypatch, 2, lambda _desk: refused.wait(SECONDS))
+        answers = []
+        first = threading.Thread(target=lambda: answers.append(client.post(COMPLETIONS, json=asked(seed))))
+        first.start()
+        time.sleep(0.1)
+        second = client.post(COMPLETIONS, json=asked(seed))
+        refused.set()
+        first.join(SECONDS)
+    assert (second.status_code, second.headers["retry-after"]) == (503, "1")
+    assert "not answered within 0.2 seconds" in second.json()["error"]["message"]
+    assert answers[0].status_code == 200
+
+
 def test_requests_whose_client_is_gone_do_not_pile_up(monkeypatch):
     monkeypatch.setattr(Scribe, "_work", lambda _scribe: None)  # as while the first of them waits for room
     scribe = Scribe(None, most=1, max_queued=1, together=True)
