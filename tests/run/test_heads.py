@@ -170,6 +170,7 @@ def test_a_shallow_model_has_a_head_of_all_slices(system, text_model, tmp_path):
         run.repair()
         assert readouts_in(run) == whole(run)
         assert run.train().stages == ()
+        assert "models answer with trained heads" in " ".join(run.evaluate(table).notices)
 
 
 @pytest.mark.parametrize("layers", [0, 1])

@@ -277,19 +277,25 @@ def evaluate(
     depths = range(1, _depth(by_kind(members)[0]) + 1) if per_depth else ()
     cut = {depth: [stage.cut(depth) for stage in members] for depth in depths}
     per_class, confusion = answers.target.report(answered(members), expected, answers.labels)
+    notices = (
+        ()
+        if answers.target.over_vocabulary
+        else answers.doubts(alone, {stage: answered([stage]) for stage in logits}, expected)
+    )
     return Evaluation(
         generation=snapshot.generation,
         n=len(expected),
         metrics=measured(members),
         per_shard=tuple({"shard": shard, "depth": _depth(group), **measured(group)} for shard, group in shards.items()),
         per_depth=tuple({"depth": depth, **measured(stages)} for depth, stages in cut.items()),
-        notices=()
-        if answers.target.over_vocabulary
-        else answers.doubts(alone, {stage: answered([stage]) for stage in logits}, expected),
+        notices=(*notices, *((_TRAINED,) if len(depths) > 1 and snapshot.readouts else ())),
         classes=answers.labels,
         per_class=per_class,
         confusion=confusion,
     )
+
+
+_TRAINED = "cut to a depth, models answer with trained heads; one that falls back so far gets a solved head"
 
 
 def members_of(stages: Sequence[Stage], snapshot: Snapshot) -> tuple[Member, ...]:
