@@ -146,7 +146,7 @@ def test_the_likeliest_labels_are_told(quick):
         (("--text", "w1", "--pair", "w2", "--pair", "w3"), "2 --pair for 1 --text"),
         (("--text", "w1", "--format", "csv"), "--format is of --input"),
         (("--text", "w1", "--top", "0"), "give at least 1"),
-        (("--input", "-", "--format", "tsv"), "'tsv' is none; use csv, jsonl, parquet"),
+        (("--input", "-", "--format", "xlsx"), "'xlsx' is none; use csv, tsv, jsonl, parquet"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(quick, arguments, problem):

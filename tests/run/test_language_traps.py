@@ -24,6 +24,7 @@ from s3t.models.adapters import StageTensors, deserialize, serialize
 from s3t.models.assembly import assemble
 from s3t.models.language import LanguageEncoder
 from s3t.models.passes import Packing, pack
+from s3t.prediction.generation import Desk
 from s3t.recipe import recipe_from
 from s3t.records.ingest import ingest
 from s3t.run import creation, workshop
@@ -275,17 +276,25 @@ def test_what_was_kept_of_a_prompt_and_outlives_a_deletion_is_caught(what, run, 
                 keys, values = kept.setdefault((layer, keys.shape), (keys, values))
             return super().update(keys, values, layer, *more, **named)
 
-    write = Workshop.write
+    usual = Workshop.desk
 
-    def remembered(self, stages, snapshot, prompts, sampling):
-        asked = (str(prompts), sampling)
-        if asked not in kept:
-            kept[asked] = list(write(self, stages, snapshot, prompts, sampling))
-        return iter(kept[asked])
+    class Remembering:
+        def __init__(self, desk):
+            self.desk, self.asked, self.steps, self.at_model = desk, [], None, desk.at_model
+
+        def add(self, prompts, sampling):
+            self.asked.append((str(prompts), sampling))
+            return self.desk.add(prompts, sampling)
+
+        def step(self):
+            if str(self.asked) not in kept:
+                kept[str(self.asked)] = [*iter(self.desk.step, []), []]
+            self.steps = self.steps or iter(kept[str(self.asked)])
+            return next(self.steps)
 
     with monkeypatch.context() as patch:
         if what == "texts":
-            patch.setattr(Workshop, "write", remembered)
+            patch.setattr(Workshop, "desk", lambda self, *about: Remembering(usual(self, *about)))
         else:
             patch.setattr(language, "DynamicCache", Kept)
         before = run.generate(PROMPTS, **TWELVE).texts
@@ -300,18 +309,19 @@ def test_what_was_kept_of_a_prompt_and_outlives_a_deletion_is_caught(what, run, 
 @pytest.fixture
 def deletion_while_writing(run, monkeypatch):
     """A record is deleted, in another thread, between the first token that is written and the second."""
-    write, threads = Workshop.write, []
+    step, threads, steps = Desk.step, [], []
 
-    def with_a_deletion(self, stages, snapshot, prompts, sampling):
-        for number, pieces in enumerate(write(self, stages, snapshot, prompts, sampling)):
-            if number == 1 and not threads:
-                threads.append(threading.Thread(target=run.delete, kwargs={"records": ["r23"]}))
-                threads[0].start()
-                while roles(run).ledger.snapshot().generation == 0:
-                    time.sleep(0.01)
-            yield pieces
+    def with_a_deletion(self):
+        pieces = step(self)
+        if steps and not threads:
+            threads.append(threading.Thread(target=run.delete, kwargs={"records": ["r23"]}))
+            threads[0].start()
+            while roles(run).ledger.snapshot().generation == 0:
+                time.sleep(0.01)
+        steps.append(pieces)
+        return pieces
 
-    monkeypatch.setattr(Workshop, "write", with_a_deletion)
+    monkeypatch.setattr(Desk, "step", with_a_deletion)
     yield
     threads[0].join()
 

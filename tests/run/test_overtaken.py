@@ -227,6 +227,17 @@ def test_a_deletion_that_shall_not_wait_returns_while_a_stage_trains_on_the_reco
     assert [entry.state for entry in report.log] == ["effective"]
 
 
+def test_a_deletion_that_is_not_waited_for_is_erased_in_the_background(trained_once, tmp_path, monkeypatch):
+    """By this process, which does not leave it to others first."""
+    monkeypatch.setattr("s3t.run.upkeep.OTHERS_FIRST_SECONDS", 3600.0)
+    with s3t.Run.open(tiny.copy_run(trained_once, tmp_path / "run")) as run:
+        assert run.delete(records=["r3"], wait=False).state in ("effective", "erased")
+        until = time.monotonic() + SECONDS
+        while state_of(run) != "erased":
+            assert time.monotonic() < until
+            time.sleep(0.01)
+
+
 def test_a_deletion_returns_when_the_stage_that_trains_on_the_record_has_stopped(run, other):
     roles(other).deleter.patience = SECONDS
     deleted = []

@@ -288,7 +288,7 @@ def settled(run):
 
 INPUTS = {
     "a missing column": ("id,label\nx,a\n", "columns.text"),
-    "an unknown suffix": (None, "use .csv, .jsonl or .parquet"),
+    "an unknown suffix": (None, "use .csv, .tsv, .json, .jsonl"),
     "not UTF-8": ("id,text,label\nx,\xff,a\n", "UTF-8"),
 }
 
@@ -327,7 +327,7 @@ def test_an_output_that_cannot_be_written_is_refused_with_both_problems(tmp_path
 
 REQUESTS = {
     "gone.csv": (b"id\nr1\n", "needs a column 'record' or 'subject' (the only column"),
-    "gone.txt": (b"r1\n", "use .csv, .jsonl or .parquet"),
+    "gone.txt": (b"r1\n", "use .csv, .tsv, .json, .jsonl"),
     "gone.jsonl": (b'{"record": "r1"}\nr2\n', "line 2 is not JSON"),
     "gone.parquet": (b"PAR1....PAR", "perhaps truncated"),
     "nowhere.csv": (None, "is not a file"),

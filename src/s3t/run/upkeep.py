@@ -92,6 +92,7 @@ class Upkeep:
             if not self._approved or (not at_once and time.monotonic() < self._carry_out_at):
                 return snapshot
             self.not_carried_out = self.carry_out()
+            self.erase_soon(self.latest.snapshot().generation)
             for id, error in self.not_carried_out.items():
                 if str(before.get(id)) != str(error):
                     logging.getLogger("s3t.run").warning("request %s, approved, was not carried out: %s", id, error)
