@@ -68,7 +68,9 @@ def parts(tmp_path):
 
 def test_a_folder_or_a_pattern_of_parquet_files_is_one_table(parts):
     for path in (parts, str(parts / "p?.parquet"), parts.parent / "**" / "*.parquet"):
-        assert read_data(path, columns=USED).rows.to_pylist() == ROWS
+        table = read_data(path, columns=USED)
+        assert table.rows.to_pylist() == ROWS
+        assert table.folder == parts  # from which paths of images start
         assert [row for window in read_windows(path, columns=USED, size=2) for row in window.rows.to_pylist()] == ROWS
 
 

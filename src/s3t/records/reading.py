@@ -316,6 +316,7 @@ def read_windows(
         source = Path(data) if isinstance(data, str) else cast("Path | BinaryIO", data)
         folder = source.parent if isinstance(source, Path) else folder
         if isinstance(source, Path) and (parts := _parts(source)):
+            folder = parts[0].parent
             problems, windows = _opened_together(source, parts, size)
         else:
             problems, windows = _opened(source, format_of(source, form), size)
