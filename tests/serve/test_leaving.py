@@ -192,16 +192,26 @@ def test_an_answer_that_nobody_takes_is_let_go_of(run, when, monkeypatch):
 
 
 def test_a_request_that_is_not_answered_in_time_is_refused_and_let_go_of(run):
-    go_on = threading.Event()
-    answers = batcher(run, before=lambda: go_on.wait(10))
+    """Another one keeps the thread. What was refused is not computed."""
+    computing, go_on = threading.Event(), threading.Event()
+    holder = Holder(run, before=lambda: (computing.set(), go_on.wait(5)))
+    answers = Batcher(holder.hold, most=0, wait=0.0, max_queued=100, max_queued_bytes=1 << 20)
     settings = SimpleNamespace(send_seconds=10.0, answer_seconds=0.05)
     served = SimpleNamespace(name="run", batcher=answers, settings=settings)
-    response = PendingResponse(served, run.checked(["w1"]), lambda _predictions: "")
-    with pytest.raises(Refused, match=r"not answered within 0\.05 seconds") as refused:
-        asyncio.run(response({"state": {"caller": NOBODY}}, connected, None))
-    assert refused.value.headers == {"Retry-After": "1"}
-    go_on.set()
+
+    async def ask():
+        first = asyncio.create_task(answers.answer(run.checked(["w1"]), caller=""))
+        await asyncio.to_thread(computing.wait)
+        response = PendingResponse(served, run.checked(["w1"]), lambda _predictions: "")
+        with pytest.raises(Refused, match=r"not answered within 0\.05 seconds") as refused:
+            await response({"state": {"caller": NOBODY}}, connected, None)
+        assert refused.value.headers == {"Retry-After": "1"}
+        go_on.set()
+        (await first).release()
+
+    asyncio.run(ask())
     answers.close()
+    assert len(holder.held) == 1
     assert waited_for(run) == 0
 
 
