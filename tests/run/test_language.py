@@ -208,7 +208,7 @@ def problems_of(recipe, table, tmp_path):
         ("{", "is no JSON"),
         ([{"role": "user"}], "message 1: has no content"),
         ([{"role": "user", "content": "w1", "tool_calls": [{"secret": 1}]}], "message 1: has 1 more fields"),
-        ([{"from": "human", "value": "w1"}], "message 1: has no role"),
+        ([{"says": "human", "value": "w1"}], "message 1: has no role"),
     ],
 )
 def test_chats_that_are_none_are_named_by_their_line(chat, problem, llama, tmp_path):
