@@ -16,9 +16,7 @@ LOOKS = {
     "s3t": ("#D55E00", "^"),
     "ridge": ("#0072B2", "*"),
 }
-"""Colour and marker by method; with a ridge head the marker is filled."""
-FORMS = {"merged": "X", "chains": "v"}
-"""Markers of other forms of a method."""
+"""Colour and marker by method; with a ridge head the marker is filled, merged it is a cross."""
 COLUMNS = 5
 
 
@@ -31,15 +29,13 @@ def draw(figure: Figure, results: dict[str, Any]) -> None:
         for system, measured in found["systems"].items():
             method, _, more = system.partition(", ")
             colour, marker = LOOKS[method]
-            form, _, head = more.partition(", ")
-            filled = method == "ridge" or form == "merged" or "ridge head" in (form, head)
             own.plot(
                 measured["year_seconds"],
                 100 * measured["scores"][-1],
                 linestyle="none",
-                marker=FORMS.get(form, marker),
+                marker="X" if more == "merged" else marker,
                 color=colour,
-                markerfacecolor=colour if filled else "white",
+                markerfacecolor=colour if more or method == "ridge" else "white",
                 markersize=9 if marker == "*" else 6,
                 label=system,
             )
