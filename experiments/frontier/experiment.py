@@ -1,4 +1,4 @@
-"""Every method, with trained and with ridge heads, before and after deletions; and S3T's models merged into one.
+"""Every method, with trained and with ridge heads, before and after deletions; and models merged into one.
 
 A row is one training. Its records leave in a random order; one repair comes after the last of them. Times are CPU
 seconds of one thread, so that other work may run beside, but for deletions, which wait for the disk.
@@ -11,27 +11,26 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
-import pandas as pd
 from pydantic import Field
 
 import s3t
 from experiments.chance import interval
-from experiments.frontier.models import measures, merge, ridge_heads, trained_heads
+from experiments.frontier.models import measures, ridge_heads, trained_heads
 from experiments.runner import Row
 from experiments.runs import recipe_of, untrained
 from experiments.settings import SeededSettings, SlicedTaskSettings
 from experiments.tasks import Task, task
-from s3t.core import Stage
-from s3t.errors import NoLiveShardError
+from s3t.core import AsNeeded, Stage
 from s3t.results.changes import Training
 
 T = TypeVar("T")
 MONTHS = 12
 ANSWERED = 256
 """Inputs whose answer is timed."""
+GONE = -2
+"""Scores before the repair."""
 SINGLES = 5
 """Deletions that are timed."""
 
@@ -50,7 +49,7 @@ class Config(SeededSettings):
     monthly: float
     """Share of the records that is deleted in each month of a year, and repaired at its end."""
     systems: tuple[str, ...]
-    """Methods. With s3t its merged models are measured, too."""
+    """Methods; with `, merged` their shards answer as one model, with `, chains` they have a main chain and a spare."""
     without_classes: tuple[str, ...]
     """Tasks that have no class means, so no protosisa."""
     tasks: dict[str, SlicedTaskSettings]
@@ -64,7 +63,7 @@ def points(config: Config) -> list[Row]:
         for seed in config.seeds
         for name in config.tasks
         for system in config.systems
-        if system != "protosisa" or name not in config.without_classes
+        if not system.startswith("protosisa") or name not in config.without_classes
     ]
 
 
@@ -74,16 +73,15 @@ def measure(config: Config, point: Row) -> Row:
     found = task(point["task"], records=setting.records, tried=config.tried, made_up=config.made_up)
     order = list(found.train["id"])
     random.Random(seed).shuffle(order)
-    recipe, merged = _recipe(config, setting, found, system, seed), []
+    recipe, shallow = _recipe(config, setting, found, system, seed), {}
     with untrained(recipe, found) as run:
         run.parts.loaded.get()  # loading the model is no part of the times
         training, seconds = _timed(run.train)
         states, answer_ms = [_scores(run, found)], _answer_ms(run, found)
         costs = _costs(run, training, seconds, config.monthly)
         if system == "s3t":
-            merged.append(_merged(run, found, found.train, seed))
-            shallow = measures(run, found.test, ridge_heads(run), depth=1)[found.metric]
-            trained = measures(run, found.test, trained_heads(run), depth=1)[found.metric]
+            for head, logits in (("trained", trained_heads(run)), ("ridge", ridge_heads(run))):
+                shallow[head] = measures(run, found.test, logits, depth=1)[found.metric]
         deleting, gone = [], 0
         for share in config.shares:
             names, gone = order[gone : (last := max(1, round(share * len(order))))], last
@@ -98,8 +96,6 @@ def measure(config: Config, point: Row) -> Row:
         _, repair_seconds = _timed(run.repair)
         states.append(_scores(run, found))
         stored = run.status(full=True).stored_bytes
-        if system == "s3t":
-            merged.append(_merged(run, found, found.train[~found.train["id"].isin(order[:gone])], seed))
     return {
         "metric": found.metric,
         "guess": found.guess,
@@ -111,11 +107,12 @@ def measure(config: Config, point: Row) -> Row:
         "delete_ms": statistics.median(deleting),
         "answer_ms": answer_ms,
         "bytes": stored,
-        **({"merged": merged, "depth_1": {"trained": trained, "ridge": shallow}} if merged else {}),
+        **({"depth_1": shallow} if shallow else {}),
     }
 
 
 def _recipe(config: Config, setting: SlicedTaskSettings, found: Task, system: str, seed: int) -> dict[str, Any]:
+    system, _, form = system.partition(", ")
     if system == "ridge":
         training = {"threads": 1, "seed": seed}
         return {**found.recipe, "method": "ridge", "training": training, "partition": {"salt": "experiments"}}
@@ -128,34 +125,17 @@ def _recipe(config: Config, setting: SlicedTaskSettings, found: Task, system: st
         layers_per_slice=found.layers if whole else None,
         method=None if system == "s3t" else system,
         rank=config.rank,
+        chains=AsNeeded(depth=setting.slices) if form == "chains" else None,
     )
-    return recipe | {"head": "ridge", "ridge": {"layers": 0}}
+    return recipe | {"head": "ridge"} | ({"prediction": {"ensemble": form}} if form == "merged" else {})
 
 
 def _scores(run: s3t.Run, found: Task) -> dict[str, float]:
     """Of ridge heads, where no model lives the base model's; and of the trained heads of the same models."""
-    try:
-        scores = {"ridge": run.evaluate(found.test, per_depth=False).metrics[found.metric]}
-        if run.inventory().members():
-            scores["trained"] = measures(run, found.test, trained_heads(run))[found.metric]
-    except NoLiveShardError:
-        return {}
+    scores = {"ridge": run.evaluate(found.test, per_depth=False).metrics[found.metric]}
+    if run.recipe.readouts == "each" and run.inventory().members():
+        scores["trained"] = measures(run, found.test, trained_heads(run))[found.metric]
     return scores
-
-
-def _merged(run: s3t.Run, found: Task, left: pd.DataFrame, seed: int) -> Row:
-    """The models that serve as one, with a ridge head on its features: a run of `method: ridge`."""
-    folder = merge(run, Path(run.path).parent / f"merged-{len(left)}")
-    kept = Task(**{**vars(found), "train": left, "recipe": found.recipe | {"base_model": str(folder)}})
-    recipe = {**kept.recipe, "method": "ridge", "training": {"threads": 1, "seed": seed}}
-    with untrained(recipe, kept) as own:
-        own.parts.loaded.get()
-        _, seconds = _timed(own.train)
-        return {
-            "score": own.evaluate(kept.test, per_depth=False).metrics[found.metric],
-            "seconds": seconds,
-            "answer_ms": _answer_ms(own, kept),
-        }
 
 
 def _answer_ms(run: s3t.Run, found: Task) -> float:
@@ -181,7 +161,7 @@ def _costs(run: s3t.Run, training: Training, seconds: float, monthly: float) -> 
         return {"seconds": scale * math.fsum(stages.values()), "month_seconds": scale * month}
 
     models = {stage: own for stage, own in stages.items() if stage.kind != "readout"}
-    return {"ridge": cost(stages), **({"trained": cost(models)} if run.recipe.method.trains else {})}
+    return {"ridge": cost(stages), **({"trained": cost(models)} if run.recipe.readouts == "each" else {})}
 
 
 def _timed(work: Callable[[], T]) -> tuple[T, float]:
@@ -215,7 +195,7 @@ def summary(config: Config, rows: Sequence[Row]) -> Row:
             system: _pooled([found["systems"][system][when] for found in tasks.values() if system in found["systems"]])
             for system in names
         }
-        for when in ("apart", "apart_repaired")
+        for when in ("apart", "apart_gone", "apart_repaired")
     }
     costs = {name: _costs_beside_full([found["systems"] for found in tasks.values()], name) for name in names}
     return {"tasks": tasks, **pooled, "costs": costs}
@@ -238,13 +218,6 @@ def _systems(rows: Sequence[Row]) -> dict[str, Row]:
             if head in row["costs"]:
                 name = row["system"] + (", ridge head" if head == "ridge" and "trained" in row["costs"] else "")
                 found[name] = {"scores": row["scores"][head], "answer_ms": row["answer_ms"], **row["costs"][head]}
-        if "merged" in row:
-            before, after = row["merged"]
-            found["s3t, merged"] = {
-                "scores": [before["score"], *[None] * (len(row["scores"]["trained"]) - 2), after["score"]],
-                "answer_ms": before["answer_ms"],
-                **{name: own + before["seconds"] for name, own in row["costs"]["trained"].items()},
-            }
     return found
 
 
@@ -260,13 +233,16 @@ def _mean(found: Sequence[Row], full: Sequence[float]) -> Row:
     return {
         "scores": [None if None in scores else statistics.fmean(scores) for scores in states],
         "apart": apart(0),
+        "apart_gone": None if any(own["scores"][GONE] is None for own in found) else apart(GONE),
         "apart_repaired": apart(-1),
         **mean,
         "year_seconds": mean["seconds"] + MONTHS * mean["month_seconds"],
     }
 
 
-def _pooled(apart: Sequence[Row]) -> Row:
-    """In the mean over the tasks."""
-    points = [statistics.fmean(at) for at in zip(*(own["by_seed"] for own in apart), strict=True)]
+def _pooled(apart: Sequence[Row | None]) -> Row | None:
+    """In the mean over the tasks; None where nothing answers on one of them."""
+    if None in apart:
+        return None
+    points = [statistics.fmean(at) for at in zip(*(own["by_seed"] for own in apart if own), strict=True)]
     return {"mean": statistics.fmean(points), "interval": interval(points)}

@@ -16,7 +16,9 @@ LOOKS = {
     "s3t": ("#D55E00", "^"),
     "ridge": ("#0072B2", "*"),
 }
-"""Colour and marker by method; with a ridge head the marker is filled, merged it is a cross."""
+"""Colour and marker by method; with a ridge head the marker is filled."""
+FORMS = {"merged": "X", "chains": "v"}
+"""Markers of other forms of a method."""
 COLUMNS = 5
 
 
@@ -29,13 +31,15 @@ def draw(figure: Figure, results: dict[str, Any]) -> None:
         for system, measured in found["systems"].items():
             method, _, more = system.partition(", ")
             colour, marker = LOOKS[method]
+            form, _, head = more.partition(", ")
+            filled = method == "ridge" or form == "merged" or "ridge head" in (form, head)
             own.plot(
                 measured["year_seconds"],
                 100 * measured["scores"][-1],
                 linestyle="none",
-                marker="X" if more == "merged" else marker,
+                marker=FORMS.get(form, marker),
                 color=colour,
-                markerfacecolor=colour if more or method == "ridge" else "white",
+                markerfacecolor=colour if filled else "white",
                 markersize=9 if marker == "*" else 6,
                 label=system,
             )

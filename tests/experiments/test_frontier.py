@@ -7,7 +7,7 @@ from experiments.runner import FOLDER, results
 
 
 def test_the_readme_and_the_guide_have_the_table_of_the_committed_results():
-    rows = table(results("frontier"))
+    found = results("frontier")
     guide = Path(__file__).resolve().parents[2] / "docs" / "methods.md"
-    for page in (FOLDER / "frontier" / "README.md", guide):
-        assert rows in page.read_text()
+    assert table(found) in (FOLDER / "frontier" / "README.md").read_text()
+    assert table(found, leave_out="chains") in guide.read_text()
