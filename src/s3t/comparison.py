@@ -124,17 +124,11 @@ class Comparison(Result):
 
     def _repr_html_(self) -> str:
         def row(system: System) -> dict[str, Any]:
-            scores = {
-                f"{point.deleted} deleted": f"{_shown(point.before)} / {_shown(point.after)}" for point in system.points
-            }
+            scores = {f"{point.deleted} deleted": (point.before, point.after) for point in system.points}
             costs = ("train_hours", "hours_a_year", "delete_milliseconds", "answer_milliseconds", "stored_bytes")
             return {"system": system.name} | scores | {name: getattr(system, name) for name in costs}
 
         return as_html(self.advice, {"scores before and after the repair, and costs": [*map(row, self.systems)]})
-
-
-def _shown(score: float | None) -> str:
-    return "none" if score is None else f"{score:.4g}"
 
 
 def systems_of(recipe: Recipe, *, records: int, layers: int) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
@@ -397,7 +391,7 @@ def _measured(
                 deleting.append(_timed(partial(run.delete, records=[name], repair=False))[1])
             if names[SINGLES:]:
                 run.delete(records=names[SINGLES:], repair=False)
-            run.repair(hours=0)  # what takes no training
+            run.repair(hours=0, progress=silent)  # what takes no training
             before = sample.score(sample.answers(run, sample.held_out))
             _, repairing = _timed(lambda: run.repair(progress=progress))
             answers = sample.answers(run, sample.held_out)

@@ -32,7 +32,7 @@ MAX_LOSSES = 8
 
 
 def watched(progress: Progress | None) -> Progress:
-    """What long work tells of itself to: what is given; else a bar, where a terminal or a notebook shows it."""
+    """The listener that was given; without one a bar, if stderr is a terminal or this is a notebook, else none."""
     if progress is not None:
         return progress
     return ProgressBar() if sys.stderr.isatty() or "ipykernel" in sys.modules else silent

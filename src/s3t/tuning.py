@@ -199,7 +199,7 @@ def tune(
         try:
             recipe = with_values(fields, values | {"partition.salt": SALT})
             with Run.create(place, recipe=recipe, data=data, public_data=True) as run:
-                run.train()
+                run.train(progress=silent)
                 score = run.recipe.task.target.score(run.evaluate(validation, per_depth=False).metrics)
         except (RecipeError, TrainingError) as error:
             trial.set_user_attr("problem", str(error))

@@ -95,7 +95,7 @@ class FencedResponse(Response, ABC):
 
 
 def caller_of(scope: Scope) -> str:
-    """Who takes turns with others: the token, or, without one, the address."""
+    """The caller in whose name a request waits for its turn: the token's name, or the client's address without one."""
     name: str = scope["state"]["caller"].name
     return name or f"address {(scope.get('client') or [''])[0]}"
 

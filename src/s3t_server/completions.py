@@ -342,7 +342,7 @@ class TextsResponse(FencedResponse):
 
     @property
     def _waits(self) -> bool:
-        return self._order is None or self._order.desk is None
+        return self._order is None or self._order.batch is None
 
     async def _attempt(self, scope: Scope, send: Send) -> bool:
         self._order = order = self._served.scribe.order(self._prompts, self._sampling, caller=caller_of(scope))

@@ -139,8 +139,8 @@ def _plain(predictions: Predictions, *, run: str, top: int | None) -> dict[str, 
     return {"run": run, **document}
 
 
-_Limit = Annotated[int | None, Query(ge=1, le=10_000, description="So many at most.")]
-_After = Annotated[str | None, Query(max_length=200, description="Begin after the one with this id.")]
+_Limit = Annotated[int | None, Query(ge=1, le=10_000, description="List at most this number.")]
+_After = Annotated[str | None, Query(max_length=200, description="Begin after the entry with this id.")]
 
 
 def _part(entries: Sequence[T], ids: Sequence[str], after: str | None, limit: int | None) -> list[T]:
@@ -210,9 +210,12 @@ def _held(served: ServedRun) -> APIRouter:
         limit: _Limit = None,
         after: _After = None,
         state: Annotated[
-            Literal["held", "approved", "done", "refused"] | None, Query(description="Those in this state alone.")
+            Literal["held", "approved", "done", "refused"] | None,
+            Query(description="Only those in this state."),
         ] = None,
-        asked_by: Annotated[str | None, Query(max_length=200, description="Those of one token alone.")] = None,
+        asked_by: Annotated[
+            str | None, Query(max_length=200, description="Only those of the token of this name.")
+        ] = None,
     ) -> dict[str, list[Held]]:
         """Requests that waited for an operator, or still do, the newest first; without names."""
         every = served.run.approvals.all() if state != "held" else served.run.approvals.waiting()
@@ -221,7 +224,7 @@ def _held(served: ServedRun) -> APIRouter:
 
     @router.post("/held/refuse", summary="Refuse all that wait of one caller", responses=refusals(*OF_A_BODY))
     def refuse_all(asked: RefusalsRequest, caller: operator) -> dict[str, list[Held]]:
-        """As one by one; those that were refused."""
+        """Refuse each of them, as the route for one request does. Answers those that were refused."""
         refused = served.run.approvals.refuse_all(asked.asked_by, by=caller.ledger_name, reason=asked.reason)
         return {"held": list(refused)}
 

@@ -17,11 +17,11 @@ from s3t_server.problems import Refused
 if TYPE_CHECKING:
     from s3t.prediction.generation import Piece, Sampling
     from s3t.records.ingest import IngestedInputs
-    from s3t.run.pending import OpenDesk, PendingTexts
+    from s3t.run.pending import PendingTexts, SharedBatch
     from s3t.run.writer import Writer
 
 TURN_SECONDS = 0.05
-"""Time for which the texts of a desk are written before others join them, or those of the next desk have their turn."""
+"""Time for which one batch of texts is written. Then new texts may join it, and other batches have their turn."""
 _PAUSE_SECONDS = 0.001
 """Between turns: a thread that waits for the model, to predict with another run, gets it then."""
 
@@ -36,7 +36,7 @@ class Order:
         self.prompts = prompts
         self.sampling = sampling
         self._texts: PendingTexts | None = None
-        self.desk: OpenDesk | None = None
+        self.batch: SharedBatch | None = None
         self.left = False
         self._loop = asyncio.get_running_loop()
         self._parts: asyncio.Queue[Sequence[Piece] | BaseException | None] = asyncio.Queue()
@@ -67,16 +67,16 @@ class Order:
             if self._texts is not None:
                 self._texts.release()
 
-    def begun(self, desk: OpenDesk, texts: PendingTexts) -> None:
+    def begun(self, batch: SharedBatch, texts: PendingTexts) -> None:
         """Note the texts, in the thread that writes."""
         with self._changing:
-            self.desk, self._texts = desk, texts
+            self.batch, self._texts = batch, texts
             if self.left:
                 texts.release()
 
     def stop(self) -> None:
-        if self.desk is not None:
-            self.desk.leave(self.pending)
+        if self.batch is not None:
+            self.batch.leave(self.pending)
 
     def put(self, part: Sequence[Piece] | BaseException | None) -> None:
         """Give the request a part, the end, or an error, in the thread that writes."""
@@ -101,7 +101,7 @@ class Scribe:
         self._together = together
         self._waiting: Turns[Order] = Turns()
         self._written: list[Order] = []
-        self._desks: deque[OpenDesk] = deque()
+        self._batches: deque[SharedBatch] = deque()
         self._changed = threading.Condition()
         self._closed = False
         self.busy_since: float | None = None
@@ -145,8 +145,8 @@ class Scribe:
                     break
             for order in [each for each in self._written if each.left]:
                 self._end(order, None)
-            for desk in [each for each in self._desks if each.overtaken]:
-                self._end_all(desk, OvertakenError())
+            for batch in [each for each in self._batches if each.overtaken]:
+                self._end_all(batch, OvertakenError())
             with self._changed:
                 begun = []
                 while (first := self._waiting.next) is not None and (first.left or first.count <= self._room()):
@@ -154,11 +154,11 @@ class Scribe:
                     self._written.append(first)
             for order in begun:
                 self._begin(order)
-            if self._desks:
+            if self._batches:
                 self.busy_since = time.monotonic()
-                self._turn(self._desks[0])
+                self._turn(self._batches[0])
                 self.busy_since = None
-                self._desks.rotate(-1)
+                self._batches.rotate(-1)
                 time.sleep(_PAUSE_SECONDS)
         for order in [*self._written, *self._waiting]:
             self._end(order, ClosedError())
@@ -168,29 +168,29 @@ class Scribe:
             self._end(order, None)
             return
         try:
-            order.begun(*self._writer.hold(order.prompts, order.sampling, self._desks if self._together else ()))
+            order.begun(*self._writer.hold(order.prompts, order.sampling, self._batches if self._together else ()))
         except BaseException as error:
             self._end(order, error)
         else:
-            if order.desk is not None and order.desk not in self._desks:
-                self._desks.append(order.desk)
+            if order.batch is not None and order.batch not in self._batches:
+                self._batches.append(order.batch)
 
-    def _turn(self, desk: OpenDesk) -> None:
+    def _turn(self, batch: SharedBatch) -> None:
         try:
-            parts = desk.turn(TURN_SECONDS)
+            parts = batch.turn(TURN_SECONDS)
         except BaseException as error:
-            self._end_all(desk, error)
+            self._end_all(batch, error)
             return
-        orders = {order.pending: order for order in self._written if order.desk is desk}
+        orders = {order.pending: order for order in self._written if order.batch is batch}
         for texts, pieces, finished in parts:
             if pieces:
                 orders[texts].put(pieces)
             if finished:
                 self._end(orders[texts], None)
 
-    def _end_all(self, desk: OpenDesk, error: BaseException) -> None:
-        desk.stop()
-        for order in [order for order in self._written if order.desk is desk]:
+    def _end_all(self, batch: SharedBatch, error: BaseException) -> None:
+        batch.stop()
+        for order in [order for order in self._written if order.batch is batch]:
             self._end(order, error)
 
     def _end(self, order: Order, error: BaseException | None) -> None:
@@ -201,6 +201,6 @@ class Scribe:
         with self._changed:
             if order in self._written:
                 self._written.remove(order)
-        at_work = {each.desk for each in self._written}
-        self._desks = deque(desk for desk in self._desks if desk in at_work)
+        at_work = {each.batch for each in self._written}
+        self._batches = deque(batch for batch in self._batches if batch in at_work)
         order.put(error)

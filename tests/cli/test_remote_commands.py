@@ -1,6 +1,7 @@
 """`--url`: commands that ask a server, with its documents and the same words as of a folder."""
 
 import json
+import time
 
 import pandas as pd
 import pytest
@@ -20,6 +21,14 @@ def called(*arguments, expect=0):
     result = invoke(*arguments)
     assert result.exit_code == expect, result.stderr
     return result
+
+
+def wait_until_erased(url):
+    """A server answers when a deletion is effective, and erases it afterwards."""
+    until = time.monotonic() + 30
+    while document("log", "--url", url)["log"][-1]["state"] != "erased":
+        assert time.monotonic() < until
+        time.sleep(0.02)
 
 
 @pytest.fixture
@@ -75,6 +84,7 @@ def test_a_deletion_is_asked_for_and_followed(url, tmp_path):
     shown = called("delete", "--url", url, "--record", record, "--record", "nobody", "--key", "t1").stdout
     for words in ("1 record deleted", "1 name UNKNOWN, NOTHING WAS deleted for it: nobody", ": received"):
         assert words in shown
+    wait_until_erased(url)
     again = document("delete", "--url", url, "--record", record, "--record", "nobody", "--key", "t1")
     assert (again["repeated"], again["deleted"]) == (True, 1)
     assert (
@@ -89,6 +99,7 @@ def test_a_deletion_is_asked_for_and_followed(url, tmp_path):
 
 def test_status(url, tmp_path):
     called("delete", "--url", url, "--record", tiny.text_table().id[0])
+    wait_until_erased(url)
     assert document("status", "--url", url) == document("status", tmp_path / "run")
     shown = called("status", "--url", url).stdout
     with s3t.Run.open(tmp_path / "run") as run:

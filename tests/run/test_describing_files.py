@@ -7,6 +7,8 @@ import pytest
 import yaml
 
 import s3t
+from s3t.core import Secret
+from s3t.store.folder import recipe_check
 from testing import tiny
 
 
@@ -80,3 +82,11 @@ def test_orders_that_are_added_are_checked_too(run):
     described["orders"][0][-1] = described["orders"][0][-1][::-1]
     (run / "run.json").write_text(json.dumps(described))
     assert "its check fails" in refused(run)
+
+
+def test_every_field_of_a_recipe_has_a_check_of_its_own():
+    """Also those whose names differ in a full stop alone, as what stands for labels may."""
+    recipe = {"task": "x", "label_names": {"No": "no", "No.": "none", "": "empty"}, "training": {"cache_disk": 1}}
+    checks = recipe_check(recipe, Secret(salt=tiny.SALT))
+    assert checks.keys() == {"task", "label_names.No", "label_names.No.", "label_names."}
+    assert len({*checks.values()}) == 4

@@ -4,8 +4,6 @@ The last record, r23, has the longest completion, of words that no other record 
 """
 
 import hashlib
-import threading
-import time
 from collections import Counter
 from contextlib import suppress
 
@@ -24,7 +22,6 @@ from s3t.models.adapters import StageTensors, deserialize, serialize
 from s3t.models.assembly import assemble
 from s3t.models.language import LanguageEncoder
 from s3t.models.passes import Packing, pack
-from s3t.prediction.generation import Desk
 from s3t.recipe import recipe_from
 from s3t.records.ingest import ingest
 from s3t.run import creation, workshop
@@ -36,6 +33,7 @@ from testing import tiny
 from testing.language import SPECIAL, VOCABULARY, language_recipe, make_language_model, prompt_table
 from testing.roles import roles
 from testing.tiny import WORDS
+from tests.run.meanwhile import deletion_after_a_step
 from tests.run.worlds import clone, make_worlds, trained_run
 
 LITTLE = {"partition": {"shards": 1, "slices": 2}, "sequences": {"budget": 2}, "training": {"epochs": 1}}
@@ -276,25 +274,25 @@ def test_what_was_kept_of_a_prompt_and_outlives_a_deletion_is_caught(what, run, 
                 keys, values = kept.setdefault((layer, keys.shape), (keys, values))
             return super().update(keys, values, layer, *more, **named)
 
-    usual = Workshop.desk
+    usual = Workshop.text_batch
 
     class Remembering:
-        def __init__(self, desk):
-            self.desk, self.asked, self.steps, self.at_model = desk, [], None, desk.at_model
+        def __init__(self, batch):
+            self.batch, self.asked, self.steps, self.at_model = batch, [], None, batch.at_model
 
         def add(self, prompts, sampling):
             self.asked.append((str(prompts), sampling))
-            return self.desk.add(prompts, sampling)
+            return self.batch.add(prompts, sampling)
 
         def step(self):
             if str(self.asked) not in kept:
-                kept[str(self.asked)] = [*iter(self.desk.step, []), []]
+                kept[str(self.asked)] = [*iter(self.batch.step, []), []]
             self.steps = self.steps or iter(kept[str(self.asked)])
             return next(self.steps)
 
     with monkeypatch.context() as patch:
         if what == "texts":
-            patch.setattr(Workshop, "desk", lambda self, *about: Remembering(usual(self, *about)))
+            patch.setattr(Workshop, "text_batch", lambda self, *about: Remembering(usual(self, *about)))
         else:
             patch.setattr(language, "DynamicCache", Kept)
         before = run.generate(PROMPTS, **TWELVE).texts
@@ -308,22 +306,8 @@ def test_what_was_kept_of_a_prompt_and_outlives_a_deletion_is_caught(what, run, 
 
 @pytest.fixture
 def deletion_while_writing(run, monkeypatch):
-    """A record is deleted, in another thread, between the first token that is written and the second."""
-    step, threads, steps = Desk.step, [], []
-
-    def with_a_deletion(self):
-        pieces = step(self)
-        if steps and not threads:
-            threads.append(threading.Thread(target=run.delete, kwargs={"records": ["r23"]}))
-            threads[0].start()
-            while roles(run).ledger.snapshot().generation == 0:
-                time.sleep(0.01)
-        steps.append(pieces)
-        return pieces
-
-    monkeypatch.setattr(Desk, "step", with_a_deletion)
-    yield
-    threads[0].join()
+    with deletion_after_a_step(run, "r23", monkeypatch):
+        yield
 
 
 @pytest.mark.parametrize("leaks", [False, True], ids=["honest", "leaking"])

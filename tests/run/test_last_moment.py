@@ -11,7 +11,7 @@ import pytest
 import s3t
 from s3t.core import Place, Stage
 from s3t.errors import OvertakenError
-from s3t.prediction.generation import Continuation, Desk, Sampling
+from s3t.prediction.generation import Continuation, Sampling, TextBatch
 from s3t.run.workshop import Workshop
 from s3t.run.writer import Writer
 from testing import tiny
@@ -75,10 +75,10 @@ def record_of(run, index):
 
 
 def once_at_the_end(monkeypatch, name, act, *, of=None, nth=1):
-    """Let something happen when a method of the workshop, or a desk's `step`, has computed all, the nth time; of one
+    """Let something happen when a method of the workshop, or a batch's `step`, has computed all, the nth time; of one
     stage, if given.
     """
-    place = Desk if name == "step" else Workshop
+    place = TextBatch if name == "step" else Workshop
     function, done = getattr(place, name), []
 
     def and_then():
@@ -115,11 +115,11 @@ def held(run):
 def in_turns(run):
     """A text that is written in turns, and begun again as a server does."""
     while True:
-        desk, texts = run.parts.writer.hold(run.parts.writer.checked([PROMPT]), Sampling(**HOW))
+        batch, texts = run.parts.writer.hold(run.parts.writer.checked([PROMPT]), Sampling(**HOW))
         with texts, suppress(OvertakenError):
             found, finished = [], False
             while not finished:
-                ((_, pieces, finished),) = desk.turn(0)
+                ((_, pieces, finished),) = batch.turn(0)
                 found += [piece.added for piece in pieces]
             if texts.may_leave():
                 return texts.generation, found

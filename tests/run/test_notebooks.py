@@ -1,5 +1,7 @@
 """What a notebook shows of results: tables, without anything of a record, and with every text escaped."""
 
+import html
+
 import s3t
 from testing import tiny
 
@@ -11,7 +13,8 @@ def test_status_and_evaluation_are_tables(trained_once, tmp_path):
     shown = status._repr_html_()
     assert shown.startswith("<p>Status(generation 1, ")
     notes = (*status.warnings, *status.gaps, *status.advice)
-    assert shown.count("<tr>") == 1 + len(status.shards) + (1 + len(notes) if notes else 0)
+    assert shown.count("<td>") == 5 * len(status.shards) + len(notes)
+    assert all(html.escape(note) in shown for note in notes)
     found = evaluation._repr_html_()
-    assert [f"<caption>{name}</caption>" in found for name in ("shards", "cut to a depth", "labels")] == [True] * 3
+    assert [f"<p>{name}</p>" in found for name in ("shards", "cut to a depth", "labels")] == [True] * 3
     assert f"accuracy {evaluation.accuracy:.4f}" in found

@@ -44,17 +44,17 @@ def other(run):
         yield other
 
 
-def held(run, prompts=PROMPTS, desks=()):
+def held(run, prompts=PROMPTS, batches=()):
     writer = run.parts.writer
-    return writer.hold(writer.checked(prompts), Sampling(**HOW), desks)
+    return writer.hold(writer.checked(prompts), Sampling(**HOW), batches)
 
 
-def written(desk, *requests):
-    """The texts of requests at a desk, a step a turn."""
+def written(batch, *requests):
+    """The texts of requests at a batch, a step a turn."""
     found = {texts: [""] * len(texts.numbers) for texts in requests}
     going = set(requests)
     while going:
-        for texts, pieces, finished in desk.turn(0):
+        for texts, pieces, finished in batch.turn(0):
             for piece in pieces:
                 found[texts][piece.text] += piece.added
             going -= {texts} if finished else set()
@@ -63,18 +63,18 @@ def written(desk, *requests):
 
 @pytest.mark.integration
 def test_texts_written_in_turns_are_those_of_one_go(run):
-    desk, texts = held(run)
+    batch, texts = held(run)
     with texts:
-        assert written(desk, texts) == [run.generate(PROMPTS, **HOW).texts]
+        assert written(batch, texts) == [run.generate(PROMPTS, **HOW).texts]
         assert texts.prompt_tokens == 3
 
 
 def test_a_request_joins_texts_under_way_and_each_is_written_as_if_alone(run):
-    desk, one = held(run)
-    begun = "".join(piece.added for _, pieces, _ in desk.turn(0) for piece in pieces if piece.text == 0)
-    same, two = held(run, ["w4 w5"], [desk])
-    assert same is desk
-    (first, other), (late,) = written(desk, one, two)
+    batch, one = held(run)
+    begun = "".join(piece.added for _, pieces, _ in batch.turn(0) for piece in pieces if piece.text == 0)
+    same, two = held(run, ["w4 w5"], [batch])
+    assert same is batch
+    (first, other), (late,) = written(batch, one, two)
     assert (begun + first, late) == (run.generate(PROMPTS, **HOW).texts[0], *run.generate(["w4 w5"], **HOW).texts)
     assert other
     for each in (one, two):
@@ -82,27 +82,27 @@ def test_a_request_joins_texts_under_way_and_each_is_written_as_if_alone(run):
 
 
 def test_a_request_that_leaves_ends_its_own_texts_alone(run):
-    desk, one = held(run)
-    _, two = held(run, ["w4 w5"], [desk])
-    desk.turn(0)
-    desk.leave(one)
-    assert [texts for texts, _, _ in desk.turn(0)] == [two]
-    written(desk, two)
-    assert not desk.takes(roles(run).ledger.snapshot(), [])  # it has stopped
+    batch, one = held(run)
+    _, two = held(run, ["w4 w5"], [batch])
+    batch.turn(0)
+    batch.leave(one)
+    assert [texts for texts, _, _ in batch.turn(0)] == [two]
+    written(batch, two)
+    assert not batch.takes(roles(run).ledger.snapshot(), [])  # it has stopped
     for each in (one, two):
         each.release()
 
 
-def test_two_desks_take_turns_with_the_model_and_leave_each_other_alone(run):
+def test_two_batches_take_turns_with_the_model_and_leave_each_other_alone(run):
     both = [held(run), held(run, ["w4 w5"])]
     texts, going = {request: [""] * len(request.numbers) for _, request in both}, dict(both)
     while going:
-        for desk in [*going]:
-            for request, pieces, finished in desk.turn(0):
+        for batch in [*going]:
+            for request, pieces, finished in batch.turn(0):
                 for piece in pieces:
                     texts[request][piece.text] += piece.added
                 if finished:
-                    del going[desk]
+                    del going[batch]
     assert [tuple(each) for each in texts.values()] == [
         run.generate(prompts, **HOW).texts for prompts in (PROMPTS, ["w4 w5"])
     ]
@@ -111,29 +111,29 @@ def test_two_desks_take_turns_with_the_model_and_leave_each_other_alone(run):
 
 
 def test_between_turns_another_thread_has_the_model(run):
-    desk, texts = held(run)
+    batch, texts = held(run)
     with texts:
-        ((_, _, finished),) = desk.turn(0)
+        ((_, _, finished),) = batch.turn(0)
         assert not finished
         taken = []
         thread = threading.Thread(target=lambda: taken.append(ALONE.acquire(timeout=20)) or ALONE.release())
         thread.start()
         thread.join()
         assert taken == [True]
-        desk.stop()
+        batch.stop()
 
 
 @pytest.mark.parametrize(("ends", "between"), [(("stop", "release"), "accepted"), (("release", "stop"), "effective")])
 def test_a_deletion_is_effective_when_all_has_left_and_erased_when_computing_has_stopped_too(run, other, ends, between):
-    desk, texts = held(run)
-    _, joined = held(run, ["w4 w5"], [desk])
-    end = {"stop": [desk.stop], "release": [texts.release, joined.release]}
-    desk.turn(0)
+    batch, texts = held(run)
+    _, joined = held(run, ["w4 w5"], [batch])
+    end = {"stop": [batch.stop], "release": [texts.release, joined.release]}
+    batch.turn(0)
     assert texts.may_leave()
     assert joined.may_leave()
     other.delete(records=["r3"])
     roles(run).presence.look()
-    assert desk.overtaken
+    assert batch.overtaken
     assert not texts.may_leave()
     assert not joined.may_leave()
     assert state_of(other) == "accepted"
@@ -149,14 +149,14 @@ def test_a_deletion_is_effective_when_all_has_left_and_erased_when_computing_has
 @pytest.mark.parametrize("repaired", [False, True])
 def test_nobody_joins_texts_that_a_deletion_has_overtaken(run, other, repaired):
     """This process has not looked at the ledger; a repair gives the same members, trained on other records."""
-    desk, texts = held(run)
-    desk.turn(0)
+    batch, texts = held(run)
+    batch.turn(0)
     other.delete(records=["r3"])
     if repaired:
         other.repair()
-    fresh, late = held(run, ["w4 w5"], [desk])
-    assert fresh is not desk
-    for each in (desk, fresh):
+    fresh, late = held(run, ["w4 w5"], [batch])
+    assert fresh is not batch
+    for each in (batch, fresh):
         each.stop()
     for each in (texts, late):
         each.release()
@@ -164,34 +164,34 @@ def test_nobody_joins_texts_that_a_deletion_has_overtaken(run, other, repaired):
 
 def test_nothing_of_a_turn_leaves_that_a_deletion_has_overtaken(run, other):
     """This process has not looked at the ledger; the turn asks it."""
-    desk, texts = held(run)
+    batch, texts = held(run)
     with texts:
-        desk.turn(0)
+        batch.turn(0)
         other.delete(records=["r3"])
         assert texts.may_leave()  # what was written before: the deletion waits for it
         with pytest.raises(OvertakenError):
-            desk.turn(0)
+            batch.turn(0)
         assert not texts.may_leave()
 
 
 def test_texts_that_have_stopped_keep_nothing_that_they_were_written_with(run):
-    desk, texts = held(run)
-    desk.turn(0)
-    block = weakref.ref(desk._desk._chains[0][0])
+    batch, texts = held(run)
+    batch.turn(0)
+    block = weakref.ref(batch._batch._chains[0][0])
     roles(run).loaded.get().resident.keep(set())
-    desk.stop()
+    batch.stop()
     gc.collect()
     assert block() is None
     texts.release()
 
 
 def test_texts_of_a_closed_run_do_not_go_on(run):
-    desk, texts = held(run)
-    desk.turn(0)
+    batch, texts = held(run)
+    batch.turn(0)
     run.close()
     assert not texts.may_leave()
     with pytest.raises(OvertakenError):
-        desk.turn(0)
+        batch.turn(0)
     texts.release()
     with pytest.raises(ClosedError):
         held(run)
@@ -200,9 +200,9 @@ def test_texts_of_a_closed_run_do_not_go_on(run):
 def test_a_prompt_that_is_too_long_lets_go_of_the_model_and_of_deletions(run):
     with pytest.raises(s3t.InputError, match="give 1 to 47"):
         held(run, ["w1 " * 60])
-    desk, texts = held(run)
+    batch, texts = held(run)
     with pytest.raises(s3t.InputError, match="give 1 to 47"):
-        held(run, ["w1 " * 60], [desk])
+        held(run, ["w1 " * 60], [batch])
     with texts:
-        assert written(desk, texts) == [run.generate(PROMPTS, **HOW).texts]
+        assert written(batch, texts) == [run.generate(PROMPTS, **HOW).texts]
     assert not roles(run).presence._running

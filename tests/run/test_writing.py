@@ -1,8 +1,6 @@
 """Texts that a run writes: those of the mean of its members' probabilities, and none by a deleted stage."""
 
 import random
-import threading
-import time
 from contextlib import suppress
 
 import numpy as np
@@ -18,12 +16,13 @@ from s3t.core import Stage
 from s3t.models.adapters import deserialize
 from s3t.models.assembly import assemble
 from s3t.models.language import Decoding
-from s3t.prediction.generation import Desk, Sampling, Written, pick
+from s3t.prediction.generation import Sampling, Written, pick
 from s3t.recipe import recipe_from
 from testing import tiny
 from testing.language import VOCABULARY, chat_table, language_recipe, make_language_model, prompt_table
 from testing.plain import copy_with
 from testing.roles import roles
+from tests.run.meanwhile import deletion_after_a_step
 from tests.run.test_language import CHATS
 from tests.run.worlds import SMALL, trained_run
 
@@ -332,22 +331,8 @@ def test_a_deletion_ends_a_stream_and_waits_for_no_reader(small):
 
 @pytest.fixture
 def deletion_after_the_first_token(small, monkeypatch):
-    """A record is deleted, in another thread, between the first token that is written and the second."""
-    step, threads, written = Desk.step, [], []
-
-    def with_a_deletion(self):
-        pieces = step(self)
-        if written and not threads:
-            threads.append(threading.Thread(target=small.delete, kwargs={"records": ["r3"]}))
-            threads[0].start()
-            while roles(small).ledger.snapshot().generation == 0:
-                time.sleep(0.01)
-        written.append(pieces)
-        return pieces
-
-    monkeypatch.setattr(Desk, "step", with_a_deletion)
-    yield written
-    threads[0].join()
+    with deletion_after_a_step(small, "r3", monkeypatch) as steps:
+        yield steps
 
 
 def test_no_part_of_a_text_leaves_after_a_deletion_was_accepted(small, deletion_after_the_first_token):

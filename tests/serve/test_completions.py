@@ -16,7 +16,7 @@ from s3t.errors import StorageError
 from s3t.ledger.presence import Work
 from s3t.prediction.generation import Continuation, Sampling
 from s3t.records.ingest import IngestedInputs
-from s3t.run.pending import OpenDesk, PendingTexts
+from s3t.run.pending import PendingTexts, SharedBatch
 from s3t_server.answering import GENERATION_HEADER, Handover
 from s3t_server.completions import IGNORED, WITHOUT_EFFECT
 from s3t_server.tokens import SCOPES, Access
@@ -407,16 +407,16 @@ def deletion(path):
 
 
 def before_turn(monkeypatch, number, act):
-    """Act once, before a turn; with the desk whose turn it is."""
-    usual, turns = OpenDesk.turn, []
+    """Act once, before a turn; with the batch whose turn it is."""
+    usual, turns = SharedBatch.turn, []
 
-    def turn(desk, seconds):
-        turns.append(desk)
+    def turn(batch, seconds):
+        turns.append(batch)
         if len(turns) == number:
-            act(desk)
-        return usual(desk, seconds)
+            act(batch)
+        return usual(batch, seconds)
 
-    monkeypatch.setattr(OpenDesk, "turn", turn)
+    monkeypatch.setattr(SharedBatch, "turn", turn)
     return turns
 
 
@@ -430,7 +430,7 @@ def wait_until(true):
 def test_a_whole_text_that_a_deletion_overtakes_is_written_anew(client, path, deletion, monkeypatch):
     body = asked(3, temperature=1.0)
     before = client.post(COMPLETIONS, json=body).json()
-    before_turn(monkeypatch, 3, lambda _desk: deletion())
+    before_turn(monkeypatch, 3, lambda _batch: deletion())
     answer = client.post(COMPLETIONS, json=body)
     assert answer.headers[GENERATION_HEADER] == "1"
     assert answer.json()["system_fingerprint"] == "s3t-generation-1"
@@ -443,7 +443,7 @@ def test_a_whole_text_that_a_deletion_overtakes_is_written_anew(client, path, de
 def test_a_stream_that_a_deletion_overtakes_ends_with_an_error(client, seed, deletion, monkeypatch):
     arrived = threading.Event()
 
-    def act(_desk):
+    def act(_batch):
         assert arrived.wait(SECONDS)
         deletion()
 
@@ -463,7 +463,7 @@ def test_a_stream_that_a_deletion_overtakes_ends_with_an_error(client, seed, del
 
 
 def test_a_stream_that_is_overtaken_before_its_first_part_is_begun_anew(client, seed, deletion, monkeypatch):
-    before_turn(monkeypatch, 1, lambda _desk: deletion())
+    before_turn(monkeypatch, 1, lambda _batch: deletion())
     with client.stream("POST", COMPLETIONS, json=asked(seed, stream=True)) as answer:
         assert answer.headers[GENERATION_HEADER] == "1"
         assert events(answer)[-1] == "[DONE]"
@@ -487,9 +487,9 @@ def test_a_deletion_waits_for_a_part_on_its_way_and_no_part_after_it_leaves(clie
         if piece is None:
             finished.set()
 
-    def begun(order, desk, texts):
+    def begun(order, batch, texts):
         held.append(texts)
-        usual_begun(order, desk, texts)
+        usual_begun(order, batch, texts)
 
     monkeypatch.setattr(Handover, "part", part)
     monkeypatch.setattr(Order, "put", put)
@@ -552,7 +552,7 @@ def test_a_client_that_goes_away_ends_its_text(client, seed, deletion, monkeypat
         gone.set()
 
     monkeypatch.setattr(Order, "leave", leave)
-    turns = before_turn(monkeypatch, 3, lambda _desk: gone.wait(SECONDS))
+    turns = before_turn(monkeypatch, 3, lambda _batch: gone.wait(SECONDS))
     for stream in (True, False):
         gone.clear()
         turns.clear()
@@ -602,7 +602,7 @@ def test_texts_that_wait_are_bounded_and_others_are_told_when_to_ask_again(path,
         assert client.post(COMPLETIONS, json={"prompt": ["w1"] * 3}).status_code == 413
         began, go_on = threading.Event(), threading.Event()
 
-        def act(_desk):
+        def act(_batch):
             began.set()
             go_on.wait(SECONDS)
 
@@ -632,7 +632,7 @@ def test_a_text_that_waits_too_long_is_refused_and_one_under_way_is_not(path, se
     """The first takes all the room until the second was refused."""
     with server(path, max_texts=1, answer_seconds=0.2) as client:
         refused = threading.Event()
-        before_turn(monkeypatch, 2, lambda _desk: refused.wait(SECONDS))
+        before_turn(monkeypatch, 2, lambda _batch: refused.wait(SECONDS))
         answers = []
         first = threading.Thread(target=lambda: answers.append(client.post(COMPLETIONS, json=asked(seed))))
         first.start()
@@ -661,7 +661,7 @@ def test_requests_whose_client_is_gone_do_not_pile_up(monkeypatch):
 @pytest.mark.parametrize("exact", [False, True])
 def test_texts_of_several_clients_are_written_side_by_side_or_exactly_in_turns(path, seed, monkeypatch, exact):
     both = threading.Event()
-    turns = before_turn(monkeypatch, 2, lambda _desk: both.wait(SECONDS))
+    turns = before_turn(monkeypatch, 2, lambda _batch: both.wait(SECONDS))
     usual = Order.__init__
 
     def ordered(order, *arguments):
@@ -678,6 +678,6 @@ def test_texts_of_several_clients_are_written_side_by_side_or_exactly_in_turns(p
         answers.append(client.post(COMPLETIONS, json=asked(seed)).json())
         first.join(SECONDS)
     assert answers[0]["choices"] == answers[1]["choices"]
-    order = [turns.index(desk) for desk in turns]
+    order = [turns.index(batch) for batch in turns]
     switches = sum(one != other for one, other in pairwise(order))
     assert switches > 5 if exact else switches == 0

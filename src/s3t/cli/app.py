@@ -28,38 +28,26 @@ _HELP = (
 )
 
 _CHOOSE, _RUNS, _ANSWER, _DELETE = "s3t.cli.choose", "s3t.cli.runs", "s3t.cli.answer", "s3t.cli.delete"
-COMMANDS = {
-    **dict.fromkeys(("compare", "plan", "sequences", "simulate", "tune"), _CHOOSE),
-    **dict.fromkeys(("init", "train"), _RUNS),
-    **dict.fromkeys(("predict", "generate", "score", "evaluate", "harness"), _ANSWER),
-    **dict.fromkeys(("delete", "locate", "log"), _DELETE),
-    **dict.fromkeys(("status", "repair", "extend", "audit", "clone", "export"), _RUNS),
-    **dict.fromkeys(("erase", "reconcile", "destroy-key"), _DELETE),
-    "ids": _RUNS,
+SECTIONS: Mapping[str, Mapping[str, str]] = {
+    "Choose a system": dict.fromkeys(("compare", "plan", "sequences", "simulate", "tune"), _CHOOSE),
+    "Make and train a run": dict.fromkeys(("ids", "init", "train", "status"), _RUNS),
+    "Answer": dict.fromkeys(("predict", "evaluate", "generate", "score", "harness"), _ANSWER) | {"export": _RUNS},
+    "Delete": dict.fromkeys(("locate", "delete", "log", "erase"), _DELETE) | {"repair": _RUNS, "extend": _RUNS},
+    "Prove and keep": {"audit": _RUNS, "clone": _RUNS, "reconcile": _DELETE, "destroy-key": _DELETE},
 }
-"""The library's commands and their modules. A package that builds on it adds its own."""
-SECTIONS = {
-    "Choose a system": ("compare", "plan", "sequences", "simulate", "tune"),
-    "Make and train a run": ("ids", "init", "train", "status"),
-    "Answer": ("predict", "evaluate", "generate", "score", "harness", "export"),
-    "Delete": ("locate", "delete", "log", "repair", "extend", "erase"),
-    "Prove and keep": ("audit", "clone", "reconcile", "destroy-key"),
-}
-"""Commands in the order of --help; others follow."""
+"""Sections of --help: the library's commands and their modules."""
+COMMANDS = {name: place for section in SECTIONS.values() for name, place in section.items()}
+"""A package that builds on the library adds its own, which follow in a section of theirs."""
 
 
 class _Sections(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        others = tuple(name for name in self.commands if all(name not in names for names in SECTIONS.values()))
-        for title, names in (SECTIONS | {"Serve": others}).items():
-            rows = [
-                (name, self.commands[name].get_short_help_str(formatter.width - 18))
-                for name in names
-                if name in self.commands
-            ]
-            if rows:
+        others = {name: "" for name in self.commands if name not in COMMANDS}
+        for title, names in {**SECTIONS, "Serve": others}.items():
+            own = [self.commands[name] for name in names if name in self.commands]
+            if own:
                 with formatter.section(title):
-                    formatter.write_dl(rows)
+                    formatter.write_dl([(each.name, each.get_short_help_str(formatter.width - 18)) for each in own])
 
 
 def app_of(commands: Mapping[str, str] = COMMANDS) -> typer.Typer:

@@ -363,12 +363,12 @@ ROUNDING = 1e-2
 
 
 @dataclass
-class _Rows:
+class _UnderWay:
     """Texts of all members, member after member: their next tokens, or all of them where nothing is cached."""
 
     ids: Tensor
     mask: Tensor
-    """Of the columns passed, and those of `ids`."""
+    """1 for a token, 0 for padding, of the tokens that were passed and of `ids`."""
     cache: DynamicCache
 
 
@@ -384,7 +384,7 @@ class Decoding:
         self._states_alone = "cache_params" in self._asked  # Mamba's name for it
         self.joins = cached and not self._states_alone and _attends_alone(model.config)
         """True if texts may join others that are under way."""
-        self._rows: _Rows | None = None
+        self._rows: _UnderWay | None = None
 
     def step(self, going: Mapping[int, int], joining: Sequence[Sequence[int]]) -> Tensor:
         """Logits of the next tokens, members x texts x words: of texts that go on, in their order, then of new ones.
@@ -403,15 +403,15 @@ class Decoding:
             self._rows = fresh if self._rows is None else self._joined(self._rows, fresh)
         return torch.cat(logits, dim=1)
 
-    def _begun(self, prompts: Sequence[Sequence[int]]) -> _Rows:
+    def _begun(self, prompts: Sequence[Sequence[int]]) -> _UnderWay:
         longest, device = max(map(len, prompts)), next(self._model.parameters()).device
         padded = [[self._pad] * (longest - len(one)) + list(one) for one in prompts]
         masks = [[0] * (longest - len(one)) + [1] * len(one) for one in prompts]
         ids, mask = (torch.tensor(rows, device=device).repeat(self._members, 1) for rows in (padded, masks))
         # A cache of a sliding window forgets columns, so that no text could join.
-        return _Rows(ids, mask, DynamicCache() if self.joins else DynamicCache(config=self._model.config))
+        return _UnderWay(ids, mask, DynamicCache() if self.joins else DynamicCache(config=self._model.config))
 
-    def _passed(self, rows: _Rows) -> Tensor:
+    def _passed(self, rows: _UnderWay) -> Tensor:
         passed: dict[str, Any] = {"use_cache": self._cached}
         if "logits_to_keep" in self._asked:
             passed["logits_to_keep"] = 1
@@ -428,7 +428,7 @@ class Decoding:
         """Rows, members x texts."""
         return rows.view(self._members, -1, *rows.shape[1:])
 
-    def _kept(self, rows: _Rows, going: Mapping[int, int]) -> _Rows:
+    def _kept(self, rows: _UnderWay, going: Mapping[int, int]) -> _UnderWay:
         """Rows of the texts that go on, with their newest tokens."""
         mask = rows.mask
         count = len(mask) // self._members
@@ -443,9 +443,9 @@ class Decoding:
                     layer.keys, layer.values = layer.keys[:, :, unused:], layer.values[:, :, unused:]
         following = torch.tensor(list(going.values()), device=mask.device).repeat(self._members)[:, None]
         mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
-        return _Rows(following if self._cached else torch.cat([rows.ids, following], dim=1), mask, rows.cache)
+        return _UnderWay(following if self._cached else torch.cat([rows.ids, following], dim=1), mask, rows.cache)
 
-    def _joined(self, rows: _Rows, fresh: _Rows) -> _Rows:
+    def _joined(self, rows: _UnderWay, fresh: _UnderWay) -> _UnderWay:
         """Rows of both, each member's together, padded on the left to the same columns."""
         width = max(rows.mask.shape[1], fresh.mask.shape[1])
 
@@ -457,7 +457,7 @@ class Decoding:
         for layer, other in zip(_filled(rows.cache), _filled(fresh.cache), strict=True):
             layer.keys = together(layer.keys, other.keys, inner=1)
             layer.values = together(layer.values, other.values, inner=1)
-        return _Rows(fresh.ids, together(rows.mask, fresh.mask), rows.cache)
+        return _UnderWay(fresh.ids, together(rows.mask, fresh.mask), rows.cache)
 
 
 def _attends_alone(config: Any) -> bool:

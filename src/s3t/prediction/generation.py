@@ -248,7 +248,7 @@ def _cleans_up(tokenizer: Any) -> bool:
 
 @dataclass(kw_only=True)
 class _Text:
-    """A text of a desk."""
+    """A text of a batch."""
 
     number: int
     prompt: Sequence[int]
@@ -258,15 +258,15 @@ class _Text:
     ended: bool = False
 
 
-class Desk:
-    """Texts that the same members write side by side, a token of each a step.
+class TextBatch:
+    """Texts that the same members write side by side, one token of each in a step (continuous batching).
 
-    As many as have room are under way. Where the model can, another one joins as soon as one has ended, else when all
-    have.
+    At most `size` of them are under way; the others wait. Where the model can, a waiting text joins as soon as another
+    has ended, else when all have.
 
     Args:
         chains: the members, which are given with their shards; these have the same weight.
-        size: texts that are under way at most.
+        size: the largest number of texts under way.
     """
 
     def __init__(
@@ -345,7 +345,7 @@ class Desk:
             yield
 
     def step(self) -> list[Piece]:
-        """What a step adds to the texts under way; nothing when all have ended."""
+        """Write one more token of each text under way; what that adds to each. Empty once all texts have ended."""
         going = {place: text for place, text in enumerate(self._under_way) if not text.ended}
         waiting = [text for text in self._waiting if not text.ended]
         room = self._size - len(going) if self._decoding.joins or not going else 0

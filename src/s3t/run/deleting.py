@@ -120,6 +120,8 @@ def deletion_of(parts: Parts, outcome: protocol.Outcome, *, dry_run: bool) -> De
 
 def _hints(secret: Secret, transaction: Transaction, unknown: Sequence[str]) -> tuple[str, ...]:
     """For names that the run does not hold, what it holds under another form of them, or as the other kind."""
+    if not unknown:
+        return ()
     forms = {
         (kind, secret.token("ledger", kind, form)): (name, f"{kind} {form}")
         for name in unknown

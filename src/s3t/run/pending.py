@@ -14,7 +14,7 @@ from s3t.ledger.presence import Overtaken, Presence, Uses, Work
 if TYPE_CHECKING:
     from s3t.core import Stage
     from s3t.ledger import Snapshot
-    from s3t.prediction.generation import Desk, Piece, Sampling
+    from s3t.prediction.generation import Piece, Sampling, TextBatch
     from s3t.results.answers import Predictions
 
 
@@ -68,10 +68,10 @@ class PendingAnswers(Pending):
 
 
 class PendingTexts(Pending):
-    """Texts that are written for one request, at an `OpenDesk`.
+    """Texts that are written for one request, in a `SharedBatch`.
 
     Deletions wait until `release`: a part of them may be on its way. `generation` is the newest one when they were
-    begun; `prompt_tokens` counts those of all prompts together; `numbers` are the texts' at their desk.
+    begun; `prompt_tokens` counts those of all prompts together; `numbers` are the texts' in their batch.
     """
 
     def __init__(
@@ -92,14 +92,16 @@ class PendingTexts(Pending):
         self._work.overtaken = True
 
 
-class OpenDesk:
-    """A desk at which texts of several requests are written side by side, by what was alive when it was opened.
+class SharedBatch:
+    """Texts of several requests, written side by side by what was alive when the first of them was begun.
 
     One thread calls it. Deletions wait until `stop`: until then texts are computed with what they take.
     """
 
-    def __init__(self, desk: Desk, members: Sequence[Stage], uses: Uses, *, work: Work, open_work: ExitStack) -> None:
-        self._desk: Desk | None = desk
+    def __init__(
+        self, batch: TextBatch, members: Sequence[Stage], uses: Uses, *, work: Work, open_work: ExitStack
+    ) -> None:
+        self._batch: TextBatch | None = batch
         self._members, self._uses, self._work, self._open = members, uses, work, open_work
         self._requests: list[PendingTexts] = []
 
@@ -111,12 +113,12 @@ class OpenDesk:
     def takes(self, now: Snapshot, members: Sequence[Stage]) -> bool:
         """True if texts that these members write may join those that are under way."""
         same = members == self._members and not self.overtaken and self._uses.intact_at(now)
-        return same and self._desk is not None and self._desk.joins
+        return same and self._batch is not None and self._batch.joins
 
     def add(self, prompts: Sequence[Sequence[int]], sampling: Sampling) -> range:
-        if self._desk is None:
+        if self._batch is None:
             raise ClosedError
-        return self._desk.add(prompts, sampling)
+        return self._batch.add(prompts, sampling)
 
     def join(self, texts: PendingTexts) -> None:
         self._requests.append(texts)
@@ -125,38 +127,38 @@ class OpenDesk:
         """Write a request's texts no further. May be called twice."""
         if texts in self._requests:
             self._requests.remove(texts)
-            if self._desk is not None:
-                self._desk.leave(texts.numbers)
+            if self._batch is not None:
+                self._batch.leave(texts.numbers)
         if not self._requests:
             self.stop()
 
     def turn(self, seconds: float) -> list[tuple[PendingTexts, list[Piece], bool]]:
         """Write for some seconds, at least a step; for each request what was added, and whether all is finished.
 
-        Between two turns other threads may compute. After an error the desk has stopped, and nothing of this turn may
+        Between two turns other threads may compute. After an error the batch has stopped, and nothing of this turn may
         leave.
         """
-        until, desk = time.monotonic() + seconds, self._desk
+        until, batch = time.monotonic() + seconds, self._batch
         found: list[Piece] = []
         try:
-            if desk is None:
+            if batch is None:
                 raise Overtaken
-            with desk.at_model():
-                while pieces := desk.step():
+            with batch.at_model():
+                while pieces := batch.step():
                     self._work.check()
                     found += pieces
                     if time.monotonic() >= until:
                         break
             self._work.confirm()
         except BaseException as error:
-            desk = None
+            batch = None
             self.stop()
             if isinstance(error, Overtaken):
                 for texts in self._requests:
                     texts.overtake()
                 raise OvertakenError from None
             raise
-        going = desk.open
+        going = batch.open
         parts = [
             (
                 texts,
@@ -172,5 +174,5 @@ class OpenDesk:
 
     def stop(self) -> None:
         """End the computation, and let go of what it has in memory. May be called twice."""
-        self._desk = None  # first: deletions go on once the work is closed
+        self._batch = None  # first: deletions go on once the work is closed
         self._open.close()

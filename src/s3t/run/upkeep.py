@@ -131,7 +131,7 @@ class Upkeep:
 
     def erase_soon(self, generation: int) -> None:
         """Leave a deletion that this process has accepted to the session's second thread."""
-        self._own = generation
+        self._own = max(self._own, generation)
 
     def _is_left_to_others(self, snapshot: Snapshot) -> bool:
         if not snapshot.condemned and snapshot.waiting_since is None:

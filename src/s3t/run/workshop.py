@@ -35,8 +35,8 @@ from s3t.prediction.answers import Answers
 from s3t.prediction.ensemble import Kept, Resident, Windows, ensemble_of
 from s3t.prediction.generation import (
     Continuation,
-    Desk,
     Likelihood,
+    TextBatch,
     likelihoods_of,
     positions_of,
 )
@@ -435,10 +435,10 @@ class Workshop:
             progress=progress,
         )
 
-    def desk(self, stages: Sequence[Stage], snapshot: Snapshot) -> Desk:
-        """A desk at which the members write. Members of a shard share its weight."""
+    def text_batch(self, stages: Sequence[Stage], snapshot: Snapshot) -> TextBatch:
+        """A batch that the members write. Members of a shard share its weight."""
         settings = self._recipe.prediction
-        return Desk(
+        return TextBatch(
             self.ensemble,
             [self.chain([stage], snapshot) for stage in stages],
             shards=[stage.shard for stage in stages],

@@ -17,7 +17,7 @@ from s3t.records.ingest import IngestedInputs, Inputs, ingest_labelled, ingest_p
 from s3t.records.reading import Data
 from s3t.results.answers import Texts
 from s3t.run.answerer import Answerer, State, members_of, uses_of, watched
-from s3t.run.pending import OpenDesk, PendingTexts
+from s3t.run.pending import PendingTexts, SharedBatch
 from s3t.tasks.targets import rouge_scorer, text_metrics
 from s3t.wording import counted
 
@@ -105,12 +105,12 @@ class Writer:
     def _write(self, state: State, asked: Mapping[Sampling, Sequence[Sequence[int]]], progress: Progress) -> Collected:
         """Texts after prompts, by the settings that both have; those of the first settings first."""
         now, members, work, _ = state
-        desk = self.answerer.workshop.desk(members, now)
-        settings = [sampling for sampling, prompts in asked.items() for _ in desk.add(prompts, sampling)]
+        batch = self.answerer.workshop.text_batch(members, now)
+        settings = [sampling for sampling, prompts in asked.items() for _ in batch.add(prompts, sampling)]
         written = Collected(len(settings))
         most = sum(sampling.max_new_tokens for sampling in settings)
-        with telling(progress, f"writing {counted(len(settings), 'text')}", most), desk.at_model():
-            while pieces := desk.step():
+        with telling(progress, f"writing {counted(len(settings), 'text')}", most), batch.at_model():
+            while pieces := batch.step():
                 work.check()
                 written.add(pieces)
                 # Of a text that ends, the tokens that it might have had are settled, too.
@@ -134,10 +134,10 @@ class Writer:
             try:
                 now, members = self.answerer.choose(prefixes)
                 with self.answerer.parts.presence.working(now, uses_of(now, members)) as work:
-                    desk = self.answerer.workshop.desk(members, now)
-                    desk.add(prompts, sampling)
-                    with desk.at_model():
-                        while (pieces := desk.step()) and not left.is_set():
+                    batch = self.answerer.workshop.text_batch(members, now)
+                    batch.add(prompts, sampling)
+                    with batch.at_model():
+                        while (pieces := batch.step()) and not left.is_set():
                             work.confirm()
                             parts.put((work, "".join(piece.added for piece in pieces)))
                 parts.put(None)
@@ -175,21 +175,21 @@ class Writer:
         return ingest_prompts(prompts, recipe)
 
     def hold(
-        self, prompts: IngestedInputs, sampling: Sampling, desks: Sequence[OpenDesk] = ()
-    ) -> tuple[OpenDesk, PendingTexts]:
-        """Begin texts that deletions wait for, at one of the desks if the same members write there, else at a new one:
+        self, prompts: IngestedInputs, sampling: Sampling, batches: Sequence[SharedBatch] = ()
+    ) -> tuple[SharedBatch, PendingTexts]:
+        """Begin texts that deletions wait for, in one of the batches if the same members write it, else in a new one:
         for servers. Between turns another thread may compute with the model.
         """
         tokens = self.encoder.prompts(prompts.features)
         presence = self.answerer.parts.presence
 
-        def begin(state: State) -> tuple[OpenDesk, PendingTexts]:
+        def begin(state: State) -> tuple[SharedBatch, PendingTexts]:
             with ExitStack() as failing:
-                desk = next((each for each in desks if each.takes(state.now, state.members)), None)
-                if desk is None:
-                    desk = self._opened(state)
-                    failing.callback(desk.stop)
-                numbers = desk.add(tokens, sampling)
+                batch = next((each for each in batches if each.takes(state.now, state.members)), None)
+                if batch is None:
+                    batch = self._opened(state)
+                    failing.callback(batch.stop)
+                numbers = batch.add(tokens, sampling)
                 texts = PendingTexts(
                     state.work,
                     presence,
@@ -198,18 +198,18 @@ class Writer:
                     prompt_tokens=sum(map(len, tokens)),
                     numbers=numbers,
                 )
-                desk.join(texts)
+                batch.join(texts)
                 failing.pop_all()
-            return desk, texts
+            return batch, texts
 
         return self.answerer.attempt(lambda: nullcontext(self.answerer.choose_now()), begin, held=True)
 
-    def _opened(self, state: State) -> OpenDesk:
+    def _opened(self, state: State) -> SharedBatch:
         uses = uses_of(state.now, state.members)
-        desk = self.answerer.workshop.desk(state.members, state.now)
+        batch = self.answerer.workshop.text_batch(state.members, state.now)
         with ExitStack() as noted:
             work = noted.enter_context(self.answerer.parts.presence.pending(state.now, uses))
-            return OpenDesk(desk, state.members, uses, work=work, open_work=noted.pop_all())
+            return SharedBatch(batch, state.members, uses, work=work, open_work=noted.pop_all())
 
 
 class Collected:

@@ -185,8 +185,10 @@ def check_files(layout: Layout, recipe: dict[str, Any], secret: Secret) -> None:
 
 def recipe_check(recipe: dict[str, Any], secret: Secret) -> dict[str, str]:
     """Keyed hash of each recipe field that cannot change once the run is made, by its name."""
-    sections = ((name, value if isinstance(value, dict) else {"": value}) for name, value in recipe.items())
-    fields = {f"{name}.{inner}".rstrip("."): value for name, section in sections for inner, value in section.items()}
+    fields = {name: value for name, value in recipe.items() if not isinstance(value, dict)}
+    for name, section in recipe.items():
+        if isinstance(section, dict):
+            fields |= {f"{name}.{inner}": value for inner, value in section.items()}
     return {name: _check_of([name, value], secret) for name, value in fields.items() if name not in _MAY_CHANGE}
 
 
