@@ -1,5 +1,6 @@
 """Requests: batches, idempotency keys, groups of callers, deferral, and a deletion that moves nobody."""
 
+import contextlib
 import sqlite3
 import threading
 import time
@@ -429,3 +430,20 @@ def test_a_reader_of_the_database_delays_erasure_and_fails_no_deletion(trained, 
             trained.erase()
     trained.erase()
     assert trained.log()[-1].erased_at is not None
+
+
+def test_a_deletion_waits_for_a_reader_of_the_database(trained, monkeypatch):
+    monkeypatch.setattr("s3t.ledger.ledger._CHECKPOINT_SECONDS", 0.1)
+    roles(trained).deleter.patience = 60.0
+    with s3t.Run.open(trained.path) as other, contextlib.ExitStack() as reading:
+        reading.enter_context(roles(other).ledger.reading()).history.log()
+        wipe = type(roles(trained).ledger).wipe
+
+        def at_the_second(ledger):
+            """The reader is gone when the ledger is wiped again."""
+            done = wipe(ledger)
+            reading.close()
+            return done
+
+        monkeypatch.setattr("s3t.ledger.Ledger.wipe", at_the_second)
+        assert trained.delete(records=["r3"]).state == "erased"

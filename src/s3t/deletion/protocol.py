@@ -517,16 +517,22 @@ class Deleter:
             first = min(self.patience, _FIRST_SECONDS) if until_erased else self.patience
             entries = self._fence(generations, until=now + first, answering=True)
             if until_erased and not _are_erased(entries):
-                with try_hold(self._eraser.lock, wait=self.patience) as taken:
-                    if taken:
-                        with suppress(BlockedError):  # accepted; the session's thread, or the next opening, tries again
-                            self._eraser.erase()
+                while not self._erase() and time.monotonic() < now + self.patience:
+                    time.sleep(_POLL_SECONDS)
                 entries = self._fence(generations, until=now + self.patience, answering=False)
             if not _are_erased(entries):
                 with self._ledger.writing() as transaction:
                     transaction.settle()  # it may have waited for a process that was killed
                     entries = transaction.history.log(generations)
         return entries
+
+    def _erase(self) -> bool:
+        """False if a reader, a clone or another eraser is in the way; an open run, or the next opening, goes on."""
+        with try_hold(self._eraser.lock, wait=self.patience) as taken, suppress(BlockedError):
+            if taken:
+                self._eraser.erase()
+                return True
+        return False
 
     def _fence(self, generations: Collection[int], *, until: float, answering: bool) -> list[LogEntry]:
         """Wait while an open run may use, or, `answering`, answer with, what generations took; their entries then."""
