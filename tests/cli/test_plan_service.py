@@ -56,6 +56,17 @@ def test_people_read_recipe_lines_and_what_other_depths_cost():
     assert depths == ["1", "2", "3", "4"]
 
 
+def test_repairs_that_take_more_than_a_day_has_are_told_of():
+    """People ask for 20 deletions an hour, and each costs the last stage's hour."""
+    asked = ("--shards", 3, "--slices", 4, "--deletions-per-month", 14_400, "--months", 0.1, *LEVEL, *SECONDS)
+    hours = plan(*asked)["proposal"]["hours_a_day"]
+    assert hours > 24
+    words = " ".join(invoke("plan", *asked).stdout.split())
+    assert f"Repair with {-(-hours // 24):.0f} processes at least" in words
+    assert "method: ridge" in words
+    assert "more than a day has" not in invoke("plan", *SMALL, *LEVEL, *SECONDS).stdout
+
+
 def test_beyond_the_limits_it_says_what_is_enough():
     shown = invoke("plan", *SMALL, *LEVEL, "--training-hours", 24, "--hours-a-day", 0.01)
     found = plan(*SMALL, *LEVEL, "--training-hours", 24, "--hours-a-day", 0.01)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -285,7 +286,17 @@ def _waiting(best: System, found: Plan) -> str:
     if best.hours_a_day is not None:
         each += f"; {best.hours_a_day:.3g} hours a day in all"
     often = f"expected {best.repairs:.1f} times in {found.demand.months:g} months"
-    return f"Until it is repaired, a shard {answers}; {often}, each for the time of {each}."
+    told = f"Until it is repaired, a shard {answers}; {often}, each for the time of {each}."
+    if (best.hours_a_day or 0) > _HOURS_A_DAY:
+        told += (
+            f" That is more than a day has: one process does not keep pace, and shards fall silent. Repair with "
+            f"{math.ceil((best.hours_a_day or 0) / _HOURS_A_DAY)} processes at least, or choose method: ridge or head: "
+            "ridge, which need a pass over a slice."
+        )
+    return told
+
+
+_HOURS_A_DAY = 24
 
 
 _COLUMNS = {
