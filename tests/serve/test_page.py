@@ -4,8 +4,8 @@ import html
 import json
 import logging
 import re
-import time
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from html.parser import HTMLParser
 from urllib.parse import urlencode
