@@ -125,7 +125,7 @@ def ended(url: str, token: str) -> list[dict[str, Any]]:
 
 def throughput(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     """The part `throughput`."""
-    rounds, texts = (1, 32) if options.quick else (3, 1600)
+    rounds, least = (1, 32) if options.quick else (3, 320)
     table, recipe = problem(folder, options, 24 if options.quick else 4000)
     shape = {"partition": {"shards": 3, "slices": 3, "salt": tiny.SALT}, "sequences": {"budget": 1}}
     token = run_of(folder / "run", table, recipe | shape | {"text": {**recipe.get("text", {}), "pooling": "mean"}})
@@ -141,6 +141,7 @@ def throughput(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
         for name, clients, inputs in itertools.product(TEXTS_OF, CLIENTS, TEXTS):
             asked = list(table.text) if options.quick else texts_of(name, options)
             bodies = bodies_of(folder, asked, inputs=inputs)
+            texts = least * min(clients, 5)
             job = Job(url="", bodies=str(bodies), requests=texts // inputs, connections=clients, token=token)
             rates: dict[str, list[float]] = {system: [] for system in urls}
             for number in range(rounds + 1):
