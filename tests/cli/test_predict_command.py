@@ -65,6 +65,16 @@ def test_lines_are_the_documents_answers_bit_for_bit_whatever_the_windows(quick,
     assert all((part == together.logits[:, 8 * n : 8 * n + 8]).all() for n, part in enumerate(joined))
 
 
+def test_inputs_that_are_cut_are_counted_and_told_of(quick, tmp_path):
+    asked = ("predict", quick, "--text", " ".join(["w1"] * 30), "--text", "w2")
+    shown = invoke(*asked, "--json")
+    assert json.loads(shown.stdout)["cut"] == 1
+    assert "s3t: 1 input of more tokens than text.max_length: cut there" in shown.stderr
+    assert "cut there" in invoke(*asked).stderr
+    assert "cut there" in invoke(*asked, "--jsonl").stderr
+    assert "cut there" not in invoke("predict", quick, "--text", "w2").stderr
+
+
 def test_standard_input_is_json_lines_unless_it_is_said_to_be_csv(quick):
     whole = document("predict", quick, "--text", "w1 w2", "--text", "w30")["predictions"]
     texts = pd.DataFrame({"text": ["w1 w2", "w30"]})

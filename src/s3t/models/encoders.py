@@ -140,12 +140,12 @@ TRIAL_TEXTS = ["one", "one two", "one", "one two three", "one two three four fiv
 
 
 class Cut(NamedTuple):
-    """Numbers of records."""
+    """What the greatest length does to records."""
 
-    longer: int
-    """Records that are cut."""
+    longer: list[bool]
+    """Of each record, whether it is cut."""
     unlearned: int = 0
-    """Records with no token left to learn."""
+    """Number of records with no token left to learn."""
 
 
 class Encoder(ABC):
@@ -184,8 +184,8 @@ class Encoder(ABC):
         return None
 
     def cut(self, rows: pa.Table) -> Cut:
-        """Number of records that the greatest length cuts."""
-        return Cut(0)
+        """Which records the greatest length cuts."""
+        return Cut([False] * rows.num_rows)
 
 
 def tokens(record: Encoded) -> int:
@@ -297,9 +297,24 @@ class TextEncoder(Encoder):
         return words
 
     def cut(self, rows: pa.Table) -> Cut:
-        """Records with more tokens than the recipe's length, encoded a part at a time to save memory."""
-        parts = (self._tokenized(part, verbose=False) for part in rows.to_batches(max_chunksize=1000))
-        return Cut(sum(len(ids) > self._max_length for columns in parts for ids in columns["input_ids"]))
+        """Records with more tokens than the recipe's length. Only those that may be are encoded, a part at a time."""
+        longer, places = [False] * rows.num_rows, self._may_be_longer(rows)
+        for start in range(0, len(places), 1000):
+            part = places[start : start + 1000]
+            columns = self._tokenized(rows.take(part), verbose=False)
+            for place, ids in zip(part, columns["input_ids"], strict=True):
+                longer[place] = len(ids) > self._max_length
+        return Cut(longer)
+
+    def _may_be_longer(self, rows: pa.Table) -> list[int]:
+        """All but short texts: in ASCII, which no normaliser lengthens, a token is a letter at least, but for the
+        special ones and a space before each text."""
+        if self._in_words:
+            return list(range(rows.num_rows))
+        texts = [rows[name].to_pylist() for name in ("text", "text_pair") if name in rows.schema.names]
+        most = self._max_length - self._tokenizer.num_special_tokens_to_add(pair=len(texts) > 1) - len(texts)
+        joined = enumerate(map("".join, zip(*texts, strict=True)))
+        return [place for place, text in joined if len(text) > most or not text.isascii()]
 
     def trial(self, roles: Sequence[str]) -> pa.Table:
         texts = [text.split() for text in TRIAL_TEXTS] if self._in_words else TRIAL_TEXTS

@@ -111,10 +111,10 @@ class LanguageEncoder(Encoder):
         """Records with more tokens than the recipe's length, and those without a learned token within it, encoded a
         part at a time to save memory.
         """
-        longer = unlearned = 0
+        longer, unlearned = list[bool](), 0
         for start in range(0, rows.num_rows, 1000):
             for ids, learned in self._tokens(rows.slice(start, 1000)):
-                longer += len(ids) > self._max_length
+                longer.append(len(ids) > self._max_length)
                 unlearned += not any(learned[1 : self._max_length])
         return Cut(longer, unlearned)
 

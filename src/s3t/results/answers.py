@@ -91,6 +91,8 @@ class Predictions(Answered):
     """Logits of every member, M x N x C, in the order of `members`."""
     counts: Sequence[int] | None = field(repr=False)
     """Number of rows of the probabilities of each input; None: one."""
+    cut: Sequence[bool] = field(repr=False)
+    """Of each input, whether it has more tokens than the recipe's length: it is answered by those before."""
 
     def __repr__(self) -> str:
         """Counts in one line, without inputs."""
@@ -122,6 +124,7 @@ class Predictions(Answered):
             probabilities=None if self.probabilities is None else self.probabilities[rows],
             logits=self.logits[:, rows],
             counts=None if counts is None else counts[first:last],
+            cut=self.cut[first:last],
             ids=None,
             places=range(last - first),
         )
@@ -176,7 +179,7 @@ class Predictions(Answered):
 
     def to_json(self, *, top: int | None = None) -> dict[str, Any]:
         """The document of `s3t predict --json`."""
-        return self._document(predictions=self.rows(top=top))
+        return self._document(cut=sum(self.cut), predictions=self.rows(top=top))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -200,6 +200,9 @@ class Computer(Protocol):
     def counts(self, rows: pa.Table) -> Sequence[int] | None:
         """Number of answers to each input; None: one each."""
 
+    def cut(self, rows: pa.Table) -> Sequence[bool]:
+        """Of each input, whether it has more tokens than the recipe's length."""
+
     def logits(
         self, stages: Sequence[Stage], snapshot: Snapshot, inputs: pa.Table, progress: Progress = silent
     ) -> Scores:
@@ -229,6 +232,7 @@ def predict(
         probabilities=probabilities,
         logits=logits_MNC,
         counts=counts,
+        cut=workshop.cut(features),
         ids=None if inputs.ids is None else tuple(inputs.ids),
         places=inputs.places,
     )

@@ -43,7 +43,7 @@ class Notices:
         features = [name for name in names if name != "label"]  # all of them, if the task reads no labels
         self._rows += rows.num_rows
         cut = self._encoder.cut(rows)
-        self._cut += cut.longer
+        self._cut += sum(cut.longer)
         self._unlearned += cut.unlearned
         for content in contents(rows, names):
             self._records += short_digest(content)

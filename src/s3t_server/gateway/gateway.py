@@ -73,6 +73,9 @@ class Gateway:
         """None: the engine gives one answer to each input."""
         return
 
+    def cut(self, rows: pa.Table) -> list[bool]:
+        return self._encoder.cut(rows).longer
+
     def logits(
         self, stages: Sequence[Stage], snapshot: Snapshot, inputs: pa.Table, progress: Progress = silent
     ) -> Scores:
