@@ -43,7 +43,7 @@ class Classifier:
         self._weight, self._bias = head["linear.weight"], head["linear.bias"]
 
     def probabilities(self, batch: dict[str, Tensor]) -> Tensor:
-        states, mask = self._backbone(**batch).last_hidden_state, batch["attention_mask"].unsqueeze(-1)
+        states, mask = self._backbone(**batch).last_hidden_state.float(), batch["attention_mask"].unsqueeze(-1)
         return nn.functional.linear((states * mask).sum(1) / mask.sum(1), self._weight, self._bias).softmax(-1)
 
 
@@ -67,7 +67,12 @@ class Service:
             while not self._waiting.empty() and sum(len(texts) for texts, _ in batch) < MOST:
                 batch.append(self._waiting.get_nowait())
             texts = [text for each, _ in batch for text in each]
-            found = await asyncio.get_running_loop().run_in_executor(self._thread, self._computed, texts)
+            try:
+                found = await asyncio.get_running_loop().run_in_executor(self._thread, self._computed, texts)
+            except Exception as error:
+                for _, answer in batch:
+                    answer.set_exception(error)
+                continue
             for each, answer in batch:
                 answer.set_result(found[: len(each)])
                 del found[: len(each)]
