@@ -156,7 +156,8 @@ async def _hour(url: str, token: str, table: Any, *, rate: float, count: int) ->
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(url, headers=_bearer(token), timeout=timeout, connector=connector) as session:
         await ask(session, texts[0])  # the model is loaded
-        statuses.clear(), latencies.clear()
+        statuses.clear()
+        latencies.clear()
         await asyncio.gather(asking(session), looking(session), deleting(session))
         await asyncio.sleep(2.0)  # the last one is erased
     return {

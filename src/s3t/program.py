@@ -31,6 +31,7 @@ def set_up_process() -> None:
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # torch reads it once
+    os.environ.setdefault("PILLOW_BLOCK_SIZE", "512m")  # an image is one block: a large one is mapped alone, see above
     # We use no plugins of pydantic, which looks for them in the metadata of every installed package.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # absent where the C library is not glibc

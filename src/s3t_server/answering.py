@@ -7,6 +7,7 @@ import json
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -38,6 +39,8 @@ _PART_SECONDS = LEASE_SECONDS - TRUSTED_SECONDS
 """Longest wait for a client to take a part: with a lease that was fresh before it, the session is still alive then."""
 _FEW_TEXTS, _SHORT_TEXT = 64, 2000
 """Most texts, and characters of each, that the event loop checks itself."""
+_DECODING = ThreadPoolExecutor(1, thread_name_prefix="s3t-images")
+"""One thread decodes images: each thread would keep the memory of its largest for itself."""
 _FEW_VALUES = 1000
 """Answers with more are rendered in a thread, so that other requests go on."""
 
@@ -194,7 +197,10 @@ class Handover:
 
 async def answer(served: ServedRun, given: Any, render: Renderer) -> PendingResponse:
     """The response to one input of a request, or a list of them, as JSON has them."""
-    inputs = _checked(served, given) if _is_little(given) else await to_thread.run_sync(_checked, served, given)
+    if served.run.recipe.task.inputs.kind == "image":
+        inputs = await asyncio.get_running_loop().run_in_executor(_DECODING, _checked, served, given)
+    else:
+        inputs = _checked(served, given) if _is_little(given) else await to_thread.run_sync(_checked, served, given)
     return PendingResponse(served, inputs, render)
 
 
