@@ -212,6 +212,20 @@ def test_several_runs_are_served_under_their_names(path, trained_once, tmp_path)
         assert 'route="/runs/other/v1/locate"' in client.get("/metrics").text
 
 
+@pytest.mark.integration
+def test_a_run_that_answers_no_more_is_seen_deleted_from_and_repaired_behind_its_probes(path):
+    with serving(path, open_scopes=("predict", "delete", "operate"), hold_share=None, repair=False) as client:
+        client.post("/v1/deletions", json={"records": list(tiny.text_table().id[:20])})
+        assert client.post("/v1/predict", json={"inputs": "w1"}).status_code == 503
+        assert {client.get(route).status_code for route in ("/healthz", "/readyz", "/", "/v1/status")} == {200}
+        assert client.post("/v1/deletions", json={"records": ["r23"]}).status_code == 202
+        assert client.post("/v1/repairs", json={}).status_code == 202
+        until = time.monotonic() + 120.0
+        while client.post("/v1/predict", json={"inputs": "w1"}).status_code != 200:
+            assert time.monotonic() < until
+            time.sleep(0.1)
+
+
 def test_what_clients_have_left_is_not_computed(path, monkeypatch, caplog):
     computed, began, go_on, usual = [], threading.Event(), threading.Event(), Batcher._answer
 
