@@ -37,10 +37,10 @@ from testing import tiny
 
 RESULTS = Path(__file__).parent / "results" / "steady_rate.json"
 CASES = {
-    "0.2": (0.2, 200, "trained"),
     "1": (1.0, 1000, "trained"),
     "3": (3.0, 1000, "trained"),
-    "1, ridge": (1.0, 300, "ridge"),
+    "1, ridge": (1.0, 200, "ridge"),
+    "0.2": (0.2, 60, "trained"),
 }
 """Deletions a second, how many, and the heads."""
 REQUESTS_A_SECOND, LOOK_SECONDS = 20.0, 5.0

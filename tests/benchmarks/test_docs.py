@@ -2,7 +2,6 @@
 
 import json
 import re
-import statistics
 from pathlib import Path
 
 import pytest
@@ -222,10 +221,31 @@ def gigabytes(size):
 
 def test_serving():
     found = stored("service")["throughput"]
-    rates = {name: statistics.median(each) for name, each in found["texts_a_second"].items()}
-    names = ("loop", "s3t", "s3t, 16 texts a request", "BentoML", "MLflow")
-    assert row("texts a second", [f"{rates[name]:.0f}" for name in names]) in PAGE
     assert f"`service`, AMD EPYC, load {found['load_before']:.1f}." in PAGE
+    for name in ("banking77", "SST-2"):
+        cases = {(case["connections"], case["texts"]): case["over"] for case in found[name]}
+        assert [*cases] == [(1, 1), (1, 16), (8, 1), (8, 16), (64, 1), (64, 16)]
+        for models in ("three models", "one model"):
+            assert row(f"{name}, {models}", [f"{over[models]:.2f}" for over in cases.values()]) in PAGE
+    worst = min(case["over"]["three models"] for name in ("banking77", "SST-2") for case in found[name])
+    assert f"at least {worst:.2f} times as many texts" in PAGE
+
+
+def test_a_steady_rate_of_deletions():
+    found = stored("steady_rate")
+    for case in found.values():
+        answers = case["answers"]
+        refused = sum(count for status, count in answers.items() if status != "200")
+        dead = f"{case['share_dead']:.1%}"
+        times = [f"{case[name][share]:,.0f}" for name in ("effective_ms", "erased_ms") for share in ("50", "99")]
+        label = f"{case['rate']:g}, {case['head']}"
+        cells = [
+            f"{case['deletions']:,}",
+            f"{case['mean_depth']:.1f}",
+            dead,
+            f"{refused:,} of {sum(answers.values()):,}",
+        ]
+        assert row(label, [*cells, "; ".join(times[:2]), "; ".join(times[2:]), f"{case['stages_repaired']:,}"]) in PAGE
 
 
 def test_serving_while_people_are_deleted():
