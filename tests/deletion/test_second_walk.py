@@ -188,7 +188,7 @@ def test_who_only_serves_drops_a_slice_before_the_deletion_is_effective(patient,
 
 def test_a_clone_that_another_host_was_making_is_waited_for_until_somebody_says_that_it_is_gone(trained):
     with roles(trained).ledger.writing() as transaction:
-        transaction.rows.add(Clone(path=Path("/not/here/.copy.init-a"), host="another-host"))
+        transaction.rows.add(Clone(path=Path("/not/here/.copy.init-a"), host="another-host", beside="1 2"))
     with pytest.raises(s3t.StorageError, match=r"another-host was making a clone.*--clones-are-gone"):
         trained.delete(records=["r3"])
     with pytest.raises(s3t.StorageError, match="another-host"):

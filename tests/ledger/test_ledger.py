@@ -111,7 +111,7 @@ def test_a_dropped_ledger_is_gone_from_the_server(schema_of_its_own):
 
 
 def test_clones_are_remembered_until_they_are_gone(ledger):
-    a, b = (Clone(path=Path(f"/clones/{name}"), host="a-host") for name in "ab")
+    a, b = (Clone(path=Path(f"/clones/{name}"), host="a-host", beside="1 2") for name in "ab")
     with ledger.writing() as transaction:
         transaction.rows.add(a)
         transaction.rows.add(b)
@@ -320,7 +320,7 @@ def test_a_ledger_holds_tokens_alone(ledger):
     names = {column.name for table in metadata.sorted_tables for column in table.columns}
     # Slice numbers; a machine; files and folders outside; names of ours; hashes of what was exported, and of slices;
     # holders of bearer tokens, and what they may do; kinds of errors; what an operator says of a refusal.
-    free_text = {"prefix", "others", "host", "path", "name", "output", "files", "keys", "digests"}
+    free_text = {"prefix", "others", "host", "path", "beside", "name", "output", "files", "keys", "digests"}
     free_text |= {"scopes", "asked_by", "error", "id", "held", "why", "decided_by", "reason"}
     hashes = {"token", "subject", "request", "content"} | {
         "digest",

@@ -251,6 +251,26 @@ def test_what_a_killed_clone_left_goes_with_a_deletion_of_the_run(path, tmp_path
     assert list(place.iterdir()) == []
 
 
+@pytest.mark.parametrize("another", [False, True])
+def test_a_killed_clone_whose_place_is_moved_or_not_mounted_holds_the_deletion_up(path, tmp_path, monkeypatch, another):
+    """Until it is back, or somebody says that it is gone. In its place there may be another folder."""
+    left = killed_clone(path, tmp_path / "disk" / "clone", monkeypatch)
+    monkeypatch.setattr(processes, "is_running", lambda *_arguments, **_options: False)
+    aside = left.parent.rename(tmp_path / "aside")
+    if another:
+        left.parent.mkdir()
+    with s3t.Run.open(path) as run:
+        with pytest.raises(s3t.StorageError, match="moved, or not mounted"):
+            run.delete(records=["r3"])
+        assert any("not mounted" in warning for warning in run.status().warnings)
+        assert run.log()[-1].erased_at is None
+        if another:
+            left.parent.rmdir()
+        aside.rename(left.parent)
+        assert run.erase().unfinished == ()
+    assert list(left.parent.iterdir()) == []
+
+
 def test_what_a_killed_clone_left_goes_with_the_next_opening(path, tmp_path, monkeypatch):
     left = killed_clone(path, tmp_path / "elsewhere" / "clone", monkeypatch)
     monkeypatch.setattr(processes, "is_running", lambda *_arguments, **_options: False)

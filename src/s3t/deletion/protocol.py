@@ -20,6 +20,7 @@ it. So a crash leaves nothing that the ledger does not know. docs/guarantees.md 
 from __future__ import annotations
 
 import math
+import os
 import platform
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -42,7 +43,7 @@ from s3t.results.log import LogEntry
 from s3t.store.artifacts import Artifacts, blobs_of
 from s3t.store.blobs import Blobs
 from s3t.store.disk import storage_errors
-from s3t.store.folder import Layout, read_home
+from s3t.store.folder import Layout, identity, read_home
 from s3t.store.slices import Slices, slice_digest, without_records
 
 if TYPE_CHECKING:  # every opening erases; what accepts is imported by those who delete
@@ -369,13 +370,13 @@ class Eraser:
                     f"a clone of the run with the record is being made in {clone.path}", remedy="wait for it, or end it"
                 )
             raise StorageError(
-                f"{clone.host} was making a clone of the run with the record in {clone.path}, which is not here",
-                remedy=f"run `s3t erase {self.run}` there, or, if it is gone with that host, here with "
-                "--clones-are-gone",
+                f"{clone.host} was making a clone of the run with the record in {clone.path}, and the folder in which "
+                "that was is not here: it is that host's own, moved, or not mounted",
+                remedy=f"run `s3t erase {self.run}` where it is, or, if it is gone for good, with --clones-are-gone",
             )
 
     def forget_clones(self) -> None:
-        """Believe the operator that clones which other hosts were making are gone."""
+        """Believe the operator that clones are gone whose places are not to be seen from here."""
         with self.ledger.writing() as transaction:
             transaction.rows.discard(filter(_is_elsewhere, transaction.rows.all(Clone)))
 
@@ -388,7 +389,14 @@ class Eraser:
 
 
 def _is_elsewhere(clone: Clone) -> bool:
-    return clone.host != platform.node() and not clone.path.parent.is_dir()
+    """True if it cannot be seen from here whether a clone is gone: on another host, or the folder in which it lay is
+    moved or not mounted."""
+    if os.path.lexists(clone.path):
+        return False
+    try:
+        return clone.host != platform.node() or identity(clone.path.parent) != clone.beside
+    except OSError:
+        return True
 
 
 def _lost_lock(place: Place) -> StorageError:

@@ -191,6 +191,8 @@ class Clone:
     path: Path
     """Its folder until it has its name."""
     host: str
+    beside: str
+    """Identity of the folder in which that lies (`store.folder`), by which it is seen whether it is gone."""
 
 
 @dataclass(frozen=True, kw_only=True)

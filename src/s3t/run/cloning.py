@@ -36,6 +36,7 @@ from s3t.store.disk import (
 from s3t.store.folder import (
     Home,
     Layout,
+    identity,
     moved_error,
     read_description,
     write_description,
@@ -53,12 +54,12 @@ def clone(parts: Parts, to: Path) -> None:
     parts.check_changeable()
     parts.check_trainable()
     made = Layout(new_folder(Path(os.path.realpath(to))))
-    note = Clone(path=made.root, host=platform.node())
     with after_refusal(NO_RUN_MADE), hold(parts.lock):  # no file changes meanwhile, though deletions are accepted
         parts.eraser.finish(everything=True)
         with storage_errors(f"writing the run {to}"):
             make_folder(to.absolute().parent, mode=0o777)  # the user's, not the run's
             remove_unfinished(to)
+            note = Clone(path=made.root, host=platform.node(), beside=identity(made.root.parent))
             with parts.ledger.writing() as transaction:  # first: the run's deletions have to reach what it copies
                 transaction.rows.add(note)
             try:

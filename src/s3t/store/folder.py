@@ -226,6 +226,12 @@ class Home:
         return (self.inode, self.file_system) == (other.inode, other.file_system)
 
 
+def identity(folder: Path) -> str:
+    """Inode and file system of an existing folder, for comparison."""
+    home = Home.of(folder)
+    return f"{home.inode} {home.file_system}"
+
+
 def write_home(layout: Layout, home: Home) -> None:
     """Note a run's home. The caller holds the run's lock, or no other process knows the folder."""
     write_bytes_durably(layout.home, (json.dumps(asdict(home)) + "\n").encode(), tmp=layout.tmp)
