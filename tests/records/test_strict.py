@@ -8,13 +8,14 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from s3t.errors import DataError
+from s3t.errors import DataError, InputError
 from s3t.json_text import JsonError, read_json
 from s3t.recipe import recipe_from
 from s3t.records import reading
 from s3t.records.ingest import ingest
 from s3t.records.reading import read_data, read_rows, read_windows
-from s3t.records.requests import read_requests
+from s3t.records.requests import read_requests, requested_names
+from testing import tiny
 
 USED = {"id": "name", "text": "text"}
 PEOPLE = [b"%d,case number %d" % (n, n) for n in range(1, 21)]
@@ -49,6 +50,53 @@ def test_a_quote_that_would_swallow_rows_is_refused_with_the_line_of_its_cell(wh
         READERS[reader](path)
     assert "case" not in str(refused.value)
     assert refused.value.__context__ is None
+
+
+LINES = [f"{n},c{n},{'pos' if n % 2 else 'neg'},case {n}" for n in range(1, 11)]
+BALANCED = {
+    "rows later": ("id,customer,label,text", {4: '5,c5,pos,"12 inch TV', 8: '9,c9,pos,TV of 12"'}, 6),
+    "in the next row": ("id,customer,label,text", {4: '5,c5,pos,"12 inch TV', 5: '6,c6,neg,TV of 12"'}, 6),
+    "before the label": ("id,customer,text,label", {4: '5,c5,"12 inch TV,pos', 5: '6,c6,TV of 12",neg'}, 6),
+    "in the first column": ("text,id,customer,label", {1: '"12 inch TV,2,c2,neg', 2: 'TV of 12",3,c3,pos'}, 3),
+}
+
+
+@pytest.mark.parametrize("what", BALANCED)
+def test_rows_between_two_stray_quotes_are_refused_with_the_line_of_the_first(what, tmp_path, text_model):
+    """The file is whole for any reader: only what is in the cell tells."""
+    header, changed, line = BALANCED[what]
+    order = [("id", "customer", "label", "text").index(name) for name in header.split(",")]
+    rows = [",".join(row.split(",")[place] for place in order) for row in LINES]
+    for place, row in changed.items():
+        rows[place] = row
+    (tmp_path / "x.csv").write_text("\n".join([header, *rows]) + "\n")
+    with pytest.raises(
+        DataError, match=f"line {line}: column 'text' holds other rows, between a stray quote"
+    ) as refused:
+        ingest(tmp_path / "x.csv", labelled(text_model))
+    assert "TV" not in str(refused.value)
+
+
+def test_texts_of_several_lines_and_commas_are_no_rows(tmp_path, text_model):
+    texts = ["Dear Sir,\nI ask, again, and\nthank you", "a,b,c,d\ne,f,g,h", "pos\nneg", "1,c1\n,,,\n"]
+    rows = [[number, f"c{number}", text, "pos"] for number, text in enumerate(texts)] + [[9, "c9", "x", "neg"]]
+    with (tmp_path / "x.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["id", "customer", "text", "label"], *rows])
+    assert ingest(tmp_path / "x.csv", labelled(text_model)).rows["text"].to_pylist()[: len(texts)] == texts
+
+
+def labelled(model):
+    columns = {"id": "id", "subject": "customer", "text": "text", "label": "label"}
+    return recipe_from(tiny.recipe(model) | {"columns": columns, "labels": ["pos", "neg"]})
+
+
+@pytest.mark.parametrize("column", ["record", "subject"])
+def test_a_name_that_holds_a_line_s_end_is_refused(column, tmp_path):
+    """Names between two stray quotes would be one that nobody knows."""
+    (tmp_path / "x.csv").write_text(f'{column}\nc1\n"c2\nc3\nc4"\nc6\n')
+    records, subjects = read_requests(tmp_path / "x.csv")
+    with pytest.raises(InputError, match="name 2 holds a line's end; in a file, look for a stray quote before it"):
+        requested_names(records, subjects)
 
 
 CELLS = {

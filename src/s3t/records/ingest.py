@@ -12,6 +12,7 @@ import hashlib
 import itertools
 import json
 import math
+import re
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -60,6 +61,7 @@ Inputs: TypeAlias = (
 columns."""
 
 _WHERE = "the inputs"
+_LINE_END = re.compile(r"\r\n?|\n")
 _LABELS: Mapping[Kind, pa.DataType] = {
     "category": pa.string(),
     "categories": pa.list_(pa.string()),
@@ -209,6 +211,7 @@ class Checks:
     def _window(self, table: Table) -> Records | None:
         """The records of the next window; None if there are problems in it, or were in an earlier one."""
         table = self._with_known_columns(table)
+        self._check_quotes(table)
         features = read_features(table, self._recipe)
         labels = None if self._recipe.task.target.column is None else self._labels(table)
         if self._recipe.task.inputs.in_words and labels is not None:
@@ -285,6 +288,38 @@ class Checks:
             if name in self._names and name not in present:
                 rows = rows.append_column(name, pa.nulls(rows.num_rows))
         return replace(table, rows=rows)
+
+    def _check_quotes(self, table: Table) -> None:
+        """Look for rows of other people in texts: a stray quote that another one closes, perhaps rows later, makes one
+        text of all between. They are known by a label, else a subject, in its place among so many cells.
+        """
+        rows, delimiter = table.rows, table.problems.positions.delimiter
+        names = rows.column_names
+        telling = next((name for name in (self._columns.label, self._columns.subject) if name in names), None)
+        if delimiter is None or telling is None:
+            return
+        at = names.index(telling)
+        known = {*rows.column(at).to_pylist()} - {"", None}
+
+        def holds(line: str, count: int, place: int) -> bool:
+            cells = line.split(delimiter)
+            return 0 <= place < len(cells) == count and cells[place] in known
+
+        for place, name in enumerate(names):
+            for row, cell in enumerate(Cells(rows.column(place)), table.first):
+                if place == at or not cell or len(lines := _LINE_END.split(cell)) == 1:
+                    continue
+                first, *between, last = lines
+                if (
+                    holds(first, len(names) - place, at - place)
+                    or any(holds(line, len(names), at) for line in between)
+                    or holds(last, place + 1, at)
+                ):
+                    table.problems.add(
+                        f"column {name!r} holds other rows, between a stray quote and the next one; take the quotes "
+                        'away, or double them (""), or, if the text is so, give JSON lines',
+                        row,
+                    )
 
     def _declared_ids(self, table: Table) -> pa.ChunkedArray | None:
         """The ids of a window's rows; the finder of duplicates takes in those that may be ids."""

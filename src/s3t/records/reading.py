@@ -87,6 +87,8 @@ class Positions:
 
     def __init__(self, noun: Literal["line", "row"]) -> None:
         self.noun = noun
+        self.delimiter: str | None = None
+        """Between the cells of a CSV or TSV file; else None."""
         self._files: list[tuple[int, str]] = []
         self._records, self._numbers = array("q", [0]), array("q", [0])
 
@@ -615,6 +617,7 @@ def _parquet_windows(file: BinaryIO, size: int) -> Iterator[pa.Table]:
 
 def _csv_windows(file: BinaryIO, problems: Problems, size: int, delimiter: str) -> Iterator[pa.Table]:
     """Windows of a CSV or TSV file, every cell as text."""
+    problems.positions.delimiter = delimiter
     # Bytes that are not UTF-8 become halves of surrogate pairs, which no UTF-8 text holds.
     lines = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
     try:

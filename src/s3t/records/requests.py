@@ -60,6 +60,8 @@ def name_in(value: Any) -> str | None:
         raise CellError("is blank; leave the cell empty or name the subject")
     if name is not None and name != name.strip():
         raise CellError("begins or ends with white space; take it away")
+    if name is not None and ("\n" in name or "\r" in name):
+        raise CellError("holds a line's end; in a file, look for a stray quote before it")
     return name
 
 
