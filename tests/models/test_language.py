@@ -97,6 +97,14 @@ def test_a_chat_that_the_template_refuses_is_named_without_a_word_of_it(llama, t
     assert "w9" not in str(error.value)
 
 
+@pytest.mark.parametrize("drawn", ["{{ ['a', 'b'] | random }}", "{{ [1, 2]|random() }}", "{{ lipsum(1) }}"])
+def test_a_template_that_draws_at_random_is_refused(drawn, tmp_path):
+    folder = tokens.byte_level(tmp_path, tokens.CHATML + drawn)
+    with pytest.raises(RecipeError, match="draws at random"):
+        LanguageEncoder(folder, Language(), roles=["messages"])
+    LanguageEncoder(folder, Language())
+
+
 def test_a_template_that_writes_a_turn_anew_once_another_follows_is_refused(llama):
     encoder = LanguageEncoder(llama, Language(), roles=["messages"])
     encoder.tokenizer.chat_template = "{{ messages | length }}{% for m in messages %} {{ m['content'] }}{% endfor %}"
@@ -250,6 +258,20 @@ def test_where_a_token_would_reach_from_the_request_into_the_answer_the_chat_is_
     assert encoder.tokenizer.decode(ids) == encoder.tokenizer.apply_chat_template(chat, tokenize=False)
     (later,) = encoder.prompts(table_of(chat[:3]))
     assert ids[: len(later)] == later
+
+
+def test_turns_are_learned_where_the_end_of_the_text_follows_the_last_one_alone(tmp_path):
+    """As Phi-3's template has it."""
+    template = tokens.CHATML.replace("{% endif %}", "{% else %}{{ eos_token }}{% endif %}")
+    assert template != tokens.CHATML
+    encoder = LanguageEncoder(tokens.byte_level(tmp_path, template), Language(max_length=200), roles=["messages"])
+    chat = [{"role": role, "content": text} for role, text in zip(("user", "assistant") * 2, "abcd", strict=True)]
+    (record,) = encoder.encode(pa.table({"messages": [json.dumps(chat)]}))
+    text = "".join(encoder.tokenizer.convert_ids_to_tokens(record["input_ids"]))
+    learned = record["input_ids"].roll(-1)[record[ANSWERED]]
+    shown = "".join(encoder.tokenizer.convert_ids_to_tokens(learned))
+    assert text.endswith("d<|im_end|>Ċ</s>")
+    assert shown == "b<|im_end|>Ċd<|im_end|>Ċ</s>"
 
 
 def test_the_first_turn_of_an_assistant_is_learned_without_its_header(tmp_path):

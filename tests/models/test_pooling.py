@@ -6,6 +6,7 @@ import pytest
 import torch
 from transformers import BertConfig, GPT2Config, LlamaConfig, ModernBertConfig
 
+from s3t.errors import RecipeError
 from s3t.models.base import made_for, pooled
 
 FILES = {
@@ -33,8 +34,16 @@ def test_files_of_sentence_transformers_say_it(pooling, tmp_path):
 
 
 @pytest.mark.parametrize("content", NOT_OURS, ids=str)
-def test_the_mean_stands_for_what_is_not_one_of_ours(content, tmp_path):
-    assert of_file(content, tmp_path) == "mean"
+def test_what_is_not_one_of_ours_is_refused(content, tmp_path):
+    with pytest.raises(RecipeError, match=r"was made for .*, which s3t lacks; set mean, first or last"):
+        of_file(content, tmp_path)
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
+    (tmp_path / "1_Pooling").mkdir()
+    (tmp_path / "1_Pooling" / "config.json").write_text("")
+    with pytest.raises(RecipeError, match=r"1_Pooling/config\.json cannot be read"):
+        made_for(tmp_path, BertConfig())
 
 
 def test_without_a_pooling_file_their_default_is_the_mean(tmp_path):

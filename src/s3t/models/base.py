@@ -37,20 +37,27 @@ _OLD_MODES = {
 
 def made_for(folder: Path, config: Any) -> Pooling:
     """The pooling that a base model was made for: sentence-transformers' files or the configuration say so; else a
-    causal model's last token, and any other's first. The mean stands for kinds that s3t lacks.
+    causal model's last token, and any other's first. Raises RecipeError for kinds that s3t lacks.
     """
     declared = sorted(folder.glob("*_Pooling/config.json"))
     if declared:
-        content = json.loads(declared[0].read_text())
-        said = content.get("pooling_mode") or [mode for name, mode in _OLD_MODES.items() if content.get(name)]
+        try:
+            content = dict(json.loads(declared[0].read_text()))
+        except (OSError, ValueError, TypeError):
+            raise unfit(f"text.pooling: {declared[0]} cannot be read; mend it, or set mean, first or last") from None
+        old = [name for name in content if name.startswith("pooling_mode_") and content[name] is True]
+        said = content.get("pooling_mode") or [_OLD_MODES.get(name, name) for name in old]
         modes = [said] if isinstance(said, str) else said
-        return _MODES.get(modes[0], "mean") if len(modes) == 1 else "mean"
+        if len(modes) != 1 or modes[0] not in _MODES:
+            kind = " and ".join(map(str, modes)) or "none"
+            raise unfit(f"text.pooling: the base model was made for {kind}, which s3t lacks; set mean, first or last")
+        return _MODES[modes[0]]
     if (folder / "config_sentence_transformers.json").is_file() or (folder / "sentence_bert_config.json").is_file():
         return "mean"  # sentence-transformers' own, where no module says another
     if getattr(config, "classifier_pooling", None) in ("cls", "mean"):
         return _MODES[config.classifier_pooling]
-    kind = type(config)
-    causal = kind in MODEL_FOR_CAUSAL_LM_MAPPING and kind not in MODEL_FOR_MASKED_LM_MAPPING
+    own = type(config)
+    causal = own in MODEL_FOR_CAUSAL_LM_MAPPING and own not in MODEL_FOR_MASKED_LM_MAPPING
     return "last" if causal or getattr(config, "is_decoder", False) else "first"
 
 

@@ -100,6 +100,11 @@ class ControlTokens:
             marked = marked.replace(mark, text)
         return marked
 
+    def through_first(self, text: str) -> str:
+        """A template's text through its first control token and white space behind it; without one, nothing."""
+        found = re.search(rf"(?:{_any_of(self._ids)})\s*", text)
+        return "" if found is None else text[: found.end()]
+
     def first_in(self, text: str) -> int | None:
         """The id of the first control token of a template's text."""
         found = re.search(_any_of(self._ids), text)

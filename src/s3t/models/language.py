@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import inspect
 import json
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -59,6 +60,8 @@ class LanguageEncoder(Encoder):
             self.tokenizer.chat_template = dated(self.tokenizer.chat_template, self.date)
         elif "messages" in roles and asks_for_date(self.tokenizer):
             problems.append("language.date: the base model's chat template writes a date; give one")
+        if "messages" in roles and _DRAWS.search(json.dumps(self.tokenizer.chat_template)):
+            problems.append("columns.messages: the base model's chat template draws at random; name another model")
         self._control = ControlTokens(self.tokenizer, plain=settings.special_tokens == "plain")
         if "messages" in roles and not self._control.tells_apart:
             problems.append(
@@ -71,7 +74,7 @@ class LanguageEncoder(Encoder):
         own = self.tokenizer.pad_token_id
         self.pad_token_id = self.end if own is None else int(own)  # nothing looks at it
         self._begin = self._prefix()
-        self._header = self._after_answer = ""
+        self._header = self._after_answer = self._after_inner = ""
         self.turn_end: int | None = None
         """The token that ends a turn of the assistant in the chat template."""
         if "messages" in roles:
@@ -193,6 +196,9 @@ class LanguageEncoder(Encoder):
         self._header = asked.removeprefix(bare) if asked.startswith(bare) else ""
         self._after_answer = whole[whole.rindex("two") + len("two") :]
         self.turn_end = self._control.first_in(self._after_answer)
+        # Some templates write the end of the whole text after the last turn, and not after those before.
+        after, inner = self._control.through_first(self._after_answer), self.rendered([question, answer, question])
+        self._after_inner = after if inner.rpartition("two")[2].startswith(after) else ""
 
     def _asked(self, chat: list[dict[str, str]]) -> list[int]:
         """Token ids of a chat up to the assistant's turn."""
@@ -245,8 +251,9 @@ class LanguageEncoder(Encoder):
         if text.startswith(through):
             return len(through)
         (message,) = self._control.wrapped([chat[place]])
-        turn = self._control.read(message["content"]).strip() + self._after_answer
-        return start + len(turn) if text.startswith(turn, start) else None
+        content = self._control.read(message["content"]).strip()
+        ends = [self._after_answer, *filter(None, [self._after_inner])]
+        return next((start + len(content + end) for end in ends if text.startswith(content + end, start)), None)
 
     def shown(self, rendered: str) -> str:
         """A rendered chat as people see it."""
@@ -300,6 +307,10 @@ def _joined(
 
 def _turns(chat: Sequence[dict[str, str]]) -> list[int]:
     return [place for place, message in enumerate(chat) if message["role"] == ASSISTANT]
+
+
+_DRAWS = re.compile(r"\|\s*random\b|\blipsum\b")
+"""What Jinja offers a template to draw with."""
 
 
 def asks_for_date(tokenizer: Any) -> bool:
