@@ -110,26 +110,11 @@ def test_the_cpu_time_of_commands():
 
 
 def test_what_threads_cost_and_that_automatic_ones_keep_to_it():
-    found = json.loads((ROOT / "benchmarks" / "results" / "together.json").read_text())["widths"]
-    shown = [each for each in found["widths"] if each["width"] in (384, 768)]
-    for what, part in (("CPU seconds, all threads", "cpu"), ("the main thread's", "main_cpu")):
-        ratios = [[each[part][threads] for each in shown] for threads in ("2", "4", "8")]
-        cells = " | ".join(f"{min(each):.2f} to {max(each):.2f}" for each in ratios)
-        assert re.search(rf"\| {what}[^|]* \| {re.escape(cells)} \|", PAGE)
-    loads = [one["load"] for rows in found["rounds"] for one in rows]
-    assert f"two cores under a load of {min(loads):.0f} to {max(loads):.0f}, so" in PAGE
     by_width = {width: max(1, width // WIDTH_A_THREAD) for width in (384, 768)}
-    for each in found["widths"]:
-        if each["width"] in by_width:
-            assert each["cpu"][str(by_width[each["width"]])] <= MOST_COST
-
-
-def test_trainings_at_once():
-    cases = [case for case in stored("together")["together"]["cases"] if case["threads"] == "auto"]
-    fair = [case for case in cases if case["where"] == "all cores" and case["trainings"] <= 2]
-    assert max(case["wall_over_fair_share"] for case in fair) <= 1.1
-    assert max(case["wall_over_fair_share"] for case in cases) > 1.1
-    assert "`auto` takes at most 1.1 of the fair share; with more, or in a control group," in PAGE
+    widths = [each for each in stored("together")["widths"]["widths"] if each["width"] in by_width]
+    assert len(widths) >= 2
+    for each in widths:
+        assert each["cpu"][str(by_width[each["width"]])] <= MOST_COST
 
 
 def test_texts_that_several_ask_for():
