@@ -117,6 +117,13 @@ def test_what_threads_cost_and_that_automatic_ones_keep_to_it():
         assert each["cpu"][str(by_width[each["width"]])] <= MOST_COST
 
 
+def test_trainings_at_once():
+    cases = [case for case in stored("together")["together"]["cases"] if case["threads"] == "auto"]
+    fair = [case for case in cases if case["where"] == "all cores" and case["trainings"] <= 2]
+    assert max(case["wall_over_fair_share"] for case in fair) <= 1.1
+    assert "as many trainings at once as cores: `threads: auto` takes at most 1.1 of the fair share" in PAGE
+
+
 def test_texts_that_several_ask_for():
     rates = stored("language")["streams"]["tokens_a_second"]
     told = {name: f"{rate:.0f}" for name, rate in rates.items()}

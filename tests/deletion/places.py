@@ -84,7 +84,7 @@ PLACES = (
         "unfinished runs",
         "beside the run, or where a clone was to be, as .RUN.init-MACHINE-PROCESS-NUMBER",
         holds="all records, if init or clone was killed",
-        erased="removed by the next init, opening or deletion (another machine's, after a day)",
+        erased="removed by the next init of that name, opening or deletion (another machine's, after a day)",
     ),
     _elsewhere(
         "records of init",
