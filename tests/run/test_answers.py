@@ -62,6 +62,13 @@ def test_answers_become_a_frame_with_a_probability_for_each_label(opened):
     assert len(opened.predict(pd.DataFrame({"text": pd.Series([], dtype=str)})).to_pandas()) == 0
 
 
+def test_an_evaluation_tells_of_records_that_are_cut(opened):
+    table = tiny.text_table()
+    assert not any("cut" in notice for notice in opened.evaluate(table).notices)
+    table.loc[:2, "text"] = " ".join(["w1"] * 30)
+    assert "3 of 24 records have more tokens than max_length and are cut there" in opened.evaluate(table).notices
+
+
 def test_the_likeliest_labels_come_first(opened):
     answer = opened.predict(["w1 w2", "w30 w31"])
     for row, whole in zip(answer.rows(top=2), answer.rows(), strict=True):

@@ -159,7 +159,11 @@ class Answerer:
                 logits, counts = dict(zip(wanted, scores, strict=True)), self.workshop.counts(rows)
                 return evaluate(self._answers, now, members, logits, rows, counts, per_depth=per_depth)
 
-        return self.computed(None, compute)
+        found = self.computed(None, compute)
+        if not (longer := sum(self.workshop.cut(rows))):
+            return found
+        notice = f"{longer:,} of {counted(rows.num_rows, 'record')} have more tokens than max_length and are cut there"
+        return replace(found, notices=(*found.notices, notice))
 
     def choose(self, prefixes: Prefixes | None) -> tuple[Snapshot, list[Stage]]:
         """Erase what is due; the state of the ledger then, and the stages that answer at it."""
