@@ -201,8 +201,8 @@ def erase(
         bool,
         Option(
             "--clones-are-gone",
-            help="Clones that other hosts were making are gone with these hosts. Else a deletion is not erased before "
-            "`s3t erase` has run there.",
+            help="What killed clones left on other hosts, or on disks that are not here, is gone for good. Else a "
+            "deletion is not erased before `s3t erase` has run where that is.",
         ),
     ] = False,
     moved: MovedOption = False,

@@ -490,8 +490,8 @@ class Run:
         )
 
     def erase(self, *, clones_are_gone: bool = False) -> Status:
-        """Erase now whatever is accepted and waits for it (`deletion.erase_within`). `clones_are_gone`: those that
-        another host was making, which else are waited for.
+        """Erase now whatever is accepted and waits for it (`deletion.erase_within`). `clones_are_gone`: what
+        killed clones left on other hosts, or on disks that are not here; it is waited for else.
 
         Raises:
             StorageError: the disk or the database refused, or a clone is being made.
