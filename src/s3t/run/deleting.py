@@ -151,8 +151,8 @@ def _hit(
 def erase(parts: Parts, *, clones_are_gone: bool) -> Status:
     """Erase everything that is accepted; returns the status after it.
 
-    With `clones_are_gone`, clones are believed to be gone whose places are not to be seen from here. A slice's file that the ledger
-    does not know is an error, whether or not something was to erase: it may hold what was deleted.
+    With `clones_are_gone`, clones are believed to be gone whose places are not to be seen from here. A slice's file
+    that the ledger does not know is an error, whether or not something was to erase: it may hold what was deleted.
     """
     parts.check_changeable()
     with after_refusal(NOTHING_CHANGED):
