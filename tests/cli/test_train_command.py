@@ -42,6 +42,7 @@ def test_a_file_that_cannot_be_measured_on_is_refused_before_training(tmp_path, 
     assert document("status", run)["alive"] == 0
 
 
+@pytest.mark.integration
 def test_without_a_file_the_public_records_are_measured_on(tmp_path, text_model):
     new = tmp_path / "new.csv"
     public = tiny.text_table(60, seed=7).drop(columns="id")

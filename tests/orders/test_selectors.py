@@ -58,12 +58,14 @@ def assert_distinct_permutations(orders, setting):
     assert all(sorted(order) == list(range(setting.slices)) for order in orders)
 
 
+@pytest.mark.integration
 @given(asked(ANY_BUDGET))
 def test_orders_are_distinct_permutations_as_many_as_asked(case):
     name, setting = case
     assert_distinct_permutations(select(name, setting), setting)
 
 
+@pytest.mark.integration
 @given(asked([*ANY_BUDGET, *UP_TO_L], up_to_slices=True))
 def test_up_to_l_orders_are_distinct_permutations_the_same_each_time(case):
     name, setting = case

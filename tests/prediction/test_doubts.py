@@ -62,6 +62,7 @@ def test_lists_of_labels_are_guessed_alike(task, right, guess):
     assert doubts({TWO: list(map(tuple, right))}, task=task, expected=right) == ()
 
 
+@pytest.mark.integration
 def test_a_run_that_learned_nothing_says_so_everywhere(text_model, tmp_path):
     table = tiny.text_table()
     public = tiny.text_table(60, seed=7)
