@@ -526,7 +526,7 @@ class Deleter:
             entries = self._fence(generations, until=now + first, answering=True)
             if until_erased and not _are_erased(entries):
                 while not self._erase() and time.monotonic() < now + self.patience:
-                    time.sleep(_POLL_SECONDS)
+                    time.sleep(_FIRST_SECONDS)
                 entries = self._fence(generations, until=now + self.patience, answering=False)
             if not _are_erased(entries):
                 with self._ledger.writing() as transaction:

@@ -307,9 +307,9 @@ class Checks:
 
         for place, name in enumerate(names):
             for row, cell in enumerate(Cells(rows.column(place)), table.first):
-                if place == at or not cell or len(lines := _LINE_END.split(cell)) == 1:
+                if place == at or not cell or not ("\n" in cell or "\r" in cell):
                     continue
-                first, *between, last = lines
+                first, *between, last = _LINE_END.split(cell)
                 if (
                     holds(first, len(names) - place, at - place)
                     or any(holds(line, len(names), at) for line in between)

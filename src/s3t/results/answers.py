@@ -92,7 +92,8 @@ class Predictions(Answered):
     counts: Sequence[int] | None = field(repr=False)
     """Number of rows of the probabilities of each input; None: one."""
     cut: Sequence[bool] = field(repr=False)
-    """Of each input, whether it has more tokens than the recipe's length: it is answered by those before."""
+    """Of each input, whether it has more tokens than the recipe's length: it is answered by those before. Empty for
+    language models."""
 
     def __repr__(self) -> str:
         """Counts in one line, without inputs."""

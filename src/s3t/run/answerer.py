@@ -236,7 +236,7 @@ def predict(
         probabilities=probabilities,
         logits=logits_MNC,
         counts=counts,
-        cut=workshop.cut(features),
+        cut=() if answers.target.over_vocabulary else workshop.cut(features),
         ids=None if inputs.ids is None else tuple(inputs.ids),
         places=inputs.places,
     )
