@@ -294,8 +294,10 @@ def streams(folder: Path, model: Path, *, quick: bool) -> dict[str, Any]:
     prompts = alpaca(8, first=1000)[["instruction", "input"]].to_dict("records")
     body = {"max_tokens": 4 if quick else NEW_TOKENS, "temperature": 0.0}
     streamed = body | {"stream": True, "stream_options": {"include_usage": True}}
-    with server(folder / "streams", "--workers", "1") as url:
-        client = httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=600)
+    with (
+        server(folder / "streams", "--workers", "1") as url,
+        httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=600) as client,
+    ):
 
         def stream(number: int, wait: float) -> int:
             time.sleep(number * wait)
