@@ -74,7 +74,7 @@ class Point(Result):
     repair_seconds: float
 
 
-class System(Result):
+class ComparedSystem(Result):
     """A system, and what was measured of it. Times are of this machine."""
 
     name: str
@@ -104,7 +104,7 @@ class System(Result):
 class Comparison(Result):
     """Result of `compare`. Scores are the task's own; higher is better, so an error is negative."""
 
-    systems: tuple[System, ...]
+    systems: tuple[ComparedSystem, ...]
     left_out: dict[str, str]
     """Systems that were not measured, and why."""
     records: int
@@ -123,7 +123,7 @@ class Comparison(Result):
         return f"Comparison({self.advice})"
 
     def _repr_html_(self) -> str:
-        def row(system: System) -> dict[str, Any]:
+        def row(system: ComparedSystem) -> dict[str, Any]:
             scores = {f"{point.deleted} deleted": (point.before, point.after) for point in system.points}
             costs = ("train_hours", "hours_a_year", "delete_milliseconds", "answer_milliseconds", "stored_bytes")
             return {"system": system.name} | scores | {name: getattr(system, name) for name in costs}
@@ -282,7 +282,7 @@ def compare(
     }
     passes = {name: _passes(recipe) for name, recipe in made.items()}
     speeds: dict[str, float] = {}
-    systems: list[System] = []
+    systems: list[ComparedSystem] = []
     answers: dict[str, Sequence[Any] | None] = {}
     place = folder or (Path(data).absolute().parent if isinstance(data, str | Path) else Path.cwd())
     what = f"comparing {counted(len(found), 'system')} on {counted(sample.rows.num_rows, 'record')}"
@@ -313,7 +313,7 @@ def compare(
                 if fields.get(part) and (part in PARTS or fields[part] != own.get(part))
             }
             year = values["train_hours"] + 12 * deletions_per_month * values.pop("repair_hours")
-            systems.append(System(name=name, recipe=lines, hours_a_year=year, **values))
+            systems.append(ComparedSystem(name=name, recipe=lines, hours_a_year=year, **values))
     if not systems:
         raise InputError("the comparison", [f"{name}: {problem}" for name, problem in left_out.items()])
     guess, best, advice = _advice(systems, answers, sample, seed)
@@ -409,7 +409,7 @@ def _measured(
 
 
 def _advice(
-    systems: Sequence[System], answers: Mapping[str, Sequence[Any] | None], sample: _Sample, seed: int
+    systems: Sequence[ComparedSystem], answers: Mapping[str, Sequence[Any] | None], sample: _Sample, seed: int
 ) -> tuple[float | None, str | None, str]:
     """Score of a guess, name of the advised system, and a sentence."""
     count = sample.held_out.num_rows

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from s3t.comparison import OWN, Point, System, _advice, _OutOfTimeError, _Sample, compare, systems_of
+from s3t.comparison import OWN, ComparedSystem, Point, _advice, _OutOfTimeError, _Sample, compare, systems_of
 from s3t.errors import DataError, InputError
 from s3t.recipe import recipe_from
 from s3t.tasks import task_named
@@ -108,7 +108,9 @@ def sample(labels):
 def system(name, score, hours):
     point = Point(deleted=8, before=None, after=score, repair_seconds=1)
     measures = dict.fromkeys(("train_seconds", "train_hours", "delete_milliseconds", "answer_milliseconds"), 1.0)
-    return System(name=name, recipe={"method": name}, points=(point,), hours_a_year=hours, stored_bytes=1, **measures)
+    return ComparedSystem(
+        name=name, recipe={"method": name}, points=(point,), hours_a_year=hours, stored_bytes=1, **measures
+    )
 
 
 def advised(right, hours):

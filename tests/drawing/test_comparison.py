@@ -2,7 +2,7 @@
 
 import pytest
 
-from s3t.comparison import Comparison, Point, System
+from s3t.comparison import ComparedSystem, Comparison, Point
 from s3t.drawing import draw_comparison
 from tests.drawing.pictures import assert_is_picture, texts
 
@@ -10,7 +10,7 @@ from tests.drawing.pictures import assert_is_picture, texts
 def comparison(**scores):
     measures = dict.fromkeys(("train_seconds", "train_hours", "delete_milliseconds", "answer_milliseconds"), 1.0)
     systems = [
-        System(
+        ComparedSystem(
             name=name,
             recipe={},
             points=(Point(deleted=2, before=None, after=score, repair_seconds=1),),

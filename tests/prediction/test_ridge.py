@@ -20,8 +20,8 @@ from s3t.prediction.ridge import (
     PRODUCTS,
     SAMPLE,
     TARGETS,
+    FeatureRows,
     Projection,
-    Rows,
     Scale,
     Sums,
     added,
@@ -299,17 +299,17 @@ def test_projected_features_are_in_the_mean_as_long_as_the_others():
 
 def test_records_of_parts_are_those_of_all_in_either_form():
     (x, y), (more, others) = records(20), records(30, seed=1)
-    whole = Rows(torch.cat([x, more]).double(), torch.cat([y, others]), 3).sums()
-    first, second = Rows(x.double(), y, 3), Rows(more.double(), others, 3)
-    by_numbers = Rows(x.double(), numbers(y, 3), 3).sums()
+    whole = FeatureRows(torch.cat([x, more]).double(), torch.cat([y, others]), 3).sums()
+    first, second = FeatureRows(x.double(), y, 3), FeatureRows(more.double(), others, 3)
+    by_numbers = FeatureRows(x.double(), numbers(y, 3), 3).sums()
     assert all(torch.allclose(ours, same) for ours, same in zip(first.sums(), by_numbers, strict=True))
     for one, other in ((first, second), (first.sums(), second), (first, second.sums())):
         together = added(one, other)
         assert isinstance(together, Sums)
         assert torch.allclose(whole.gram, together.gram)
         assert torch.allclose(whole.products, together.products)
-    few = added(Rows(x[:2].double(), y[:2], 3), Rows(x[2:4].double(), y[2:4], 3))
-    assert isinstance(few, Rows)
+    few = added(FeatureRows(x[:2].double(), y[:2], 3), FeatureRows(x[2:4].double(), y[2:4], 3))
+    assert isinstance(few, FeatureRows)
     by_rows, by_sums = few.solver(5), few.sums().solver(5)
     pairs = [(by_rows(penalty), by_sums(penalty)) for penalty in PENALTIES]
     assert all(torch.allclose(ours, same) for pair in pairs for ours, same in zip(*pair, strict=True))

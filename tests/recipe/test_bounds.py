@@ -10,7 +10,7 @@ import pytest
 
 import s3t
 from s3t.recipe import Recipe, recipe_from
-from s3t.recipe.schema import Part
+from s3t.recipe.schema import Section
 from testing import tiny
 from tests.cli.typed import problems, program
 from tests.recipe.test_recipe import content, problems_of
@@ -43,7 +43,7 @@ def number_fields(model, above=()):
 def parts_in(annotation):
     if get_origin(annotation) in (Union, UnionType, Annotated):
         return [part for kind in get_args(annotation) for part in parts_in(kind)]
-    return [annotation] if isinstance(annotation, type) and issubclass(annotation, Part) else []
+    return [annotation] if isinstance(annotation, type) and issubclass(annotation, Section) else []
 
 
 def most_of(field):

@@ -106,7 +106,7 @@ class Sums(NamedTuple):
         return solve
 
 
-class Rows(NamedTuple):
+class FeatureRows(NamedTuple):
     """Records, fewer than features: the solution is then found by their products with each other."""
 
     features: Tensor
@@ -170,13 +170,13 @@ def is_few(records: int, features: int) -> bool:
     return records < features
 
 
-def added(first: Sums | Rows, second: Sums | Rows) -> Sums | Rows:
+def added(first: Sums | FeatureRows, second: Sums | FeatureRows) -> Sums | FeatureRows:
     """Records of both."""
-    if isinstance(first, Rows) and isinstance(second, Rows):
+    if isinstance(first, FeatureRows) and isinstance(second, FeatureRows):
         features, targets = (torch.cat(pair) for pair in zip(first[:2], second[:2], strict=True))
-        rows = Rows(features, targets, first.outputs)
+        rows = FeatureRows(features, targets, first.outputs)
         return rows if is_few(len(rows.features), rows.features.shape[1]) else rows.sums()
-    one, other = (each.sums() if isinstance(each, Rows) else each for each in (first, second))
+    one, other = (each.sums() if isinstance(each, FeatureRows) else each for each in (first, second))
     return one.plus(other)
 
 
@@ -185,7 +185,7 @@ def statistics(features_UD: Tensor, targets_U: Tensor, *, outputs: int, projecti
     if is_few(len(features_UD), projection.size(features_UD.shape[1])):
         return StageTensors(block={FEATURES: features_UD, TARGETS: targets_U}, head={})
     chunks = zip(torch.split(features_UD, CHUNK), torch.split(targets_U, CHUNK), strict=True)
-    whole = reduce(Sums.plus, (Rows(projection.of(some), targets, outputs).sums() for some, targets in chunks))
+    whole = reduce(Sums.plus, (FeatureRows(projection.of(some), targets, outputs).sums() for some, targets in chunks))
     rows = _sample(len(features_UD), SAMPLE)
     block = {FEATURES: features_UD[rows], TARGETS: targets_U[rows], GRAM: whole.gram, PRODUCTS: whole.products}
     return StageTensors(block=block, head={})
@@ -234,7 +234,7 @@ class LinearHead:
 class Part(NamedTuple):
     """Slices that are left out together: their records, and a sample of at most TRIED."""
 
-    records: Sums | Rows
+    records: Sums | FeatureRows
     features: Tensor
     """Of the sample, before the projection."""
     targets: Tensor
@@ -262,7 +262,7 @@ def part_of(
     """
     samples = []
 
-    def records() -> Iterator[Sums | Rows]:
+    def records() -> Iterator[Sums | FeatureRows]:
         for left in slices:
             progress(WorkStep(count=0))
             features, targets = left.block[FEATURES], left.block[TARGETS]
@@ -271,10 +271,10 @@ def part_of(
             if GRAM in left.block:
                 yield Sums(left.block[GRAM], left.block[PRODUCTS])
             else:
-                yield Rows(projection.of(features), targets, outputs)
+                yield FeatureRows(projection.of(features), targets, outputs)
 
     whole = reduce(added, records())
-    if isinstance(whole, Rows) and not is_few((PARTS - 1) * len(whole.features), whole.features.shape[1]):
+    if isinstance(whole, FeatureRows) and not is_few((PARTS - 1) * len(whole.features), whole.features.shape[1]):
         whole = whole.sums()  # once, and not with each part beside it
     features, targets = (torch.cat(each) for each in zip(*samples, strict=True))
     rows = _sample(len(features), TRIED)

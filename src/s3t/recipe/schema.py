@@ -76,7 +76,7 @@ LabelKey: TypeAlias = Annotated[str, BeforeValidator(lambda name: str(name) if t
 """A label as the key of a mapping, which YAML may read as a number."""
 
 
-class Part(BaseModel):
+class Section(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", json_schema_extra=describe, hide_input_in_errors=True, allow_inf_nan=False
     )
@@ -136,7 +136,7 @@ def _by_name(value: Any) -> Any:
     return dict(zip(named, value.values(), strict=True))
 
 
-class Group(Part):
+class Group(Section):
     """A declared column sends records to declared slices, and declared probabilities say which lose records.
 
     A person's chance of asking for a deletion may be known to depend on a group (age, country, product). Whose slices
@@ -204,7 +204,7 @@ def _listed(indices: Iterable[int]) -> str:
     return f"slice {numbers[0]} is" if len(numbers) == 1 else f"slices {listed(list(map(str, numbers)))} are"
 
 
-class Partition(Part):
+class Partition(Section):
     """Split of the records. Depends on each record's id or subject, and its group, alone."""
 
     shards: Int = Field(default=3, ge=1, le=100_000)
@@ -217,7 +217,7 @@ class Partition(Part):
     """A column that sends records to declared slices of their shard, and how probable deletions are in each group."""
 
 
-class MethodSettings(Part):
+class MethodSettings(Section):
     """The system: parameters that a stage trains, its starting point, and the parts of a model. See `core.Method`."""
 
     name: Annotated[str, BeforeValidator(_method_name)] = "s3t"
@@ -239,7 +239,7 @@ class MethodSettings(Part):
         return method_named(**self.model_dump())
 
 
-class Sequences(Part):
+class Sequences(Section):
     """The orders in which a shard's slices are trained."""
 
     budget: Annotated[int | None, NUMBERS] = Field(default=None, ge=1)
@@ -271,7 +271,7 @@ class Sequences(Part):
         return value
 
 
-class Adapter(Part):
+class Adapter(Section):
     """The PEFT adapter that a block is made of."""
 
     kind: Literal["lora", "ia3"] = "lora"
@@ -329,7 +329,7 @@ class Adapter(Part):
         return self
 
 
-class Text(Part):
+class Text(Section):
     """Tokenisation of text."""
 
     max_length: Int = Field(default=128, ge=1, le=1_000_000)
@@ -342,7 +342,7 @@ class Text(Part):
     at init and kept."""
 
 
-class Language(Part):
+class Language(Section):
     """Tokenisation and loss of language models."""
 
     max_length: Int = Field(default=512, ge=2, le=1_000_000)
@@ -359,7 +359,7 @@ class Language(Part):
     turns, too. Of a text column, all are."""
 
 
-class Image(Part):
+class Image(Section):
     """Image preprocessing, where the base model's folder has no preprocessor_config.json."""
 
     mean: Annotated[list[Annotated[float, Field(ge=-1_000, le=1_000)]], NUMBER] = Field(default=[0.5])
@@ -378,7 +378,7 @@ class Image(Part):
         return self.crop > 0 or self.flip
 
 
-class Ridge(Part):
+class Ridge(Section):
     """Features for which method ridge, and head: ridge, solve a head."""
 
     layers: Int = Field(default=3, ge=0, le=1_000)
@@ -392,7 +392,7 @@ class Ridge(Part):
 Shortcut: TypeAlias = Literal["packing", "first-token"]
 
 
-class TrainingSettings(Part):
+class TrainingSettings(Section):
     """Training of one stage. Every stage starts with a fresh optimiser, schedule and random generator."""
 
     class_weight: Literal["balanced"] | dict[LabelKey, Annotated[Float, Field(gt=0, le=1e6)]] | None = None
@@ -450,7 +450,7 @@ class TrainingSettings(Part):
     """All randomness of training derives from it, the shard and the prefix."""
 
 
-class Prediction(Part):
+class Prediction(Section):
     """Ensemble prediction."""
 
     ensemble: Literal["shards", "sequences", "merged"] = "shards"
@@ -485,7 +485,7 @@ class Prediction(Part):
     and into `adapter_memory` beside the rest. Faster, other last bits. 0: never."""
 
 
-class BelowDepth(Part):
+class BelowDepth(Section):
     """Repair when a shard serves with fewer slices."""
 
     model_config = ConfigDict(populate_by_name=True)
@@ -494,7 +494,7 @@ class BelowDepth(Part):
     """Slices; a shard that does not answer serves with 0."""
 
 
-class Level(Part):
+class Level(Section):
     """A level of service."""
 
     mean_depth: Float = Field(default=1.0, gt=0, le=10_000)
@@ -503,7 +503,7 @@ class Level(Part):
     """Slices right after any one deletion, at least, up to L / 2. 1: no shard is ever dead."""
 
 
-class RepairAsNeeded(Part, AsNeeded):
+class RepairAsNeeded(Section, AsNeeded):
     """Repair what a main chain and a few spares lack; the run's orders follow from this in the place of `sequences`."""
 
     policy: Literal["as-needed"]
@@ -560,7 +560,7 @@ RepairPolicy: TypeAlias = Annotated[
 ]
 
 
-class DeletionSettings(Part):
+class DeletionSettings(Section):
     """Deletion of records."""
 
     repair: RepairPolicy = "on-exhaustion"
@@ -664,7 +664,7 @@ def filled(text: str, values: Mapping[str, str]) -> str:
     )
 
 
-class Columns(Part):
+class Columns(Section):
     """Columns of the data, by role."""
 
     label: str = "label"
@@ -800,7 +800,7 @@ _TASK = core_schema.no_info_plain_validator_function(
 )
 
 
-class Recipe(Part):
+class Recipe(Section):
     """All that decides what is trained. One YAML file; see docs/recipe.md."""
 
     task: Annotated[Task, GetPydanticSchema(lambda *_: _TASK)]
