@@ -290,8 +290,8 @@ def _waiting(best: System, found: Plan) -> str:
     if (best.hours_a_day or 0) > _HOURS_A_DAY:
         told += (
             f" That is more than a day has: one process does not keep pace, and shards fall silent. Repair with "
-            f"{math.ceil((best.hours_a_day or 0) / _HOURS_A_DAY)} processes at least, or choose method: ridge or head: "
-            "ridge, which need a pass over a slice."
+            f"{math.ceil((best.hours_a_day or 0) / _HOURS_A_DAY)} processes at least, or choose method: ridge, whose "
+            "repair is a pass over a slice."
         )
     return told
 
