@@ -82,6 +82,7 @@ bench: $(VENV)/test.stamp
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.commands
 	$(BIN)/python -m benchmarks.together
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.service
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.steady_rate
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.ridge
 
 experiments: $(VENV)/test.stamp

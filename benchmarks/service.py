@@ -299,8 +299,9 @@ def show(found: Mapping[str, Any]) -> None:
         print(f"{during['errors']} errors, {during['stale']} of an old generation, {during['mixed']} of two")
         print(f"p99 over that without deletions: {part['p99_during_over_without']:.2f}")
         print(f"accepted to effective, p99: {part['accepted_to_effective_ms']['99']:.0f} ms")
-    for name, cases in found.get("throughput", {}).items():
-        for case in cases if isinstance(cases, list) else ():
+    part = found.get("throughput", {})
+    for name in [name for name in TEXTS_OF if name in part]:
+        for case in part[name]:
             over = ", ".join(f"{ratio:.2f} of {system}'s" for system, ratio in case["over"].items())
             print(f"{name}, {case['connections']} connections, {case['texts']} texts a request: {over} texts a second")
 

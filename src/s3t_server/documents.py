@@ -112,7 +112,7 @@ class PredictResponse(BaseModel):
     run: str
     generation: int = Field(description="The newest deletion that was accepted when its members were chosen.")
     members: list[dict[str, Any]] = Field(description="Shard and prefix of each member that answered.")
-    cut: int = Field(description="Inputs with more tokens than the recipe's length, answered by those before.")
+    cut: int = Field(description="Number of inputs with more tokens than max_length: only the first ones are read.")
     predictions: list[dict[str, Any]] = Field(
         description="For each input its label, labels, tags or value, and probabilities where the run gives them."
     )

@@ -4,7 +4,7 @@ import argparse
 
 import pytest
 
-from benchmarks import service
+from benchmarks import service, steady_rate
 from benchmarks.http_load import Answer, Deletion, counted
 
 
@@ -36,3 +36,20 @@ def test_two_workers_answer_while_people_are_deleted_and_repairs_run(tmp_path):
         assert (found[phase]["errors"], found[phase]["stale"], found[phase]["mixed"]) == (0, 0, 0)
     assert during["deletions_refused"] == during["deletions_not_effective_when_answered"] == 0
     assert found["repairs"] > 0
+
+
+@pytest.mark.integration
+def test_the_server_and_its_opponents_answer_the_same_requests(tmp_path, monkeypatch):
+    monkeypatch.setattr(service, "CLIENTS", (2,))
+    monkeypatch.setattr(service, "TEXTS_OF", {"banking77": service.TEXTS_OF["banking77"]})
+    found = service.throughput(tmp_path, argparse.Namespace(quick=True, data=""))
+    assert [(case["connections"], case["texts"]) for case in found["banking77"]] == [(2, 1), (2, 16)]
+    assert all(min(rates) > 0 for case in found["banking77"] for rates in case["texts_a_second"].values())
+
+
+@pytest.mark.integration
+def test_people_are_deleted_at_a_steady_rate(tmp_path):
+    found = steady_rate.steady(tmp_path, argparse.Namespace(quick=True, data=""), 3.0, 1000, "trained")
+    assert (found["deletions"], found["not_erased"]) == (6, 0)
+    assert found["answers"]["200"] > 6
+    assert found["effective_ms"]["50"] <= found["erased_ms"]["50"]

@@ -20,7 +20,7 @@ from s3t.ledger.exports import ExportRows
 from s3t.ledger.rows import Rows
 from s3t.store.artifacts import Artifacts, blobs_of
 from s3t.store.disk import temporary_name
-from s3t.store.folder import identity
+from s3t.store.folder import lasting_identity
 from s3t.store.slices import Slices, version_name
 from testing import tiny
 from testing.roles import roles
@@ -85,7 +85,7 @@ def leave_clones(run):
     with roles(run).ledger.writing() as transaction:
         for name in CLONES:
             path = write(run.path.parent / "clones" / name / "records").parent
-            beside = identity(path.parent)
+            beside = lasting_identity(path.parent)
             transaction.rows.add(Clone(path=path, host=platform.node(), beside=beside))
 
 

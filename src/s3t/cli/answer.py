@@ -122,7 +122,12 @@ def predict(
 
 def _tell_cut(count: int) -> None:
     if count:
-        typer.echo(f"s3t: {counted(count, 'input')} of more tokens than text.max_length: cut there", err=True)
+        are = (
+            "has more tokens than text.max_length and is"
+            if count == 1
+            else "have more tokens than text.max_length and are"
+        )
+        typer.echo(f"s3t: {counted(count, 'input')} {are} cut there", err=True)
 
 
 def _refuse_if(*checks: tuple[object, str]) -> None:

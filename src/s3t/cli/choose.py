@@ -287,16 +287,12 @@ def _waiting(best: System, found: Plan) -> str:
         each += f"; {best.hours_a_day:.3g} hours a day in all"
     often = f"expected {best.repairs:.1f} times in {found.demand.months:g} months"
     told = f"Until it is repaired, a shard {answers}; {often}, each for the time of {each}."
-    if (best.hours_a_day or 0) > _HOURS_A_DAY:
+    if (days := (best.hours_a_day or 0) / 24) > 1:
         told += (
-            f" That is more than a day has: one process does not keep pace, and shards fall silent. Repair with "
-            f"{math.ceil((best.hours_a_day or 0) / _HOURS_A_DAY)} processes at least, or choose method: ridge, whose "
-            "repair is a pass over a slice."
+            " That is more than a day has: one process does not keep pace, and shards stop answering. Repair with "
+            f"{math.ceil(days)} processes at least, or choose method: ridge, whose repair is a pass over a slice."
         )
     return told
-
-
-_HOURS_A_DAY = 24
 
 
 _COLUMNS = {

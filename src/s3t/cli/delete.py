@@ -201,8 +201,8 @@ def erase(
         bool,
         Option(
             "--clones-are-gone",
-            help="What killed clones left on other hosts, or on disks that are not here, is gone for good. Else a "
-            "deletion is not erased before `s3t erase` has run where that is.",
+            help="Say that unfinished clones on other hosts, or on disks that are not mounted, are gone for good. "
+            "Without it, a deletion waits until `s3t erase` has run where they are.",
         ),
     ] = False,
     moved: MovedOption = False,

@@ -43,7 +43,7 @@ from s3t.results.log import LogEntry
 from s3t.store.artifacts import Artifacts, blobs_of
 from s3t.store.blobs import Blobs
 from s3t.store.disk import storage_errors
-from s3t.store.folder import Layout, identity, read_home
+from s3t.store.folder import Layout, lasting_identity, read_home
 from s3t.store.slices import Slices, slice_digest, without_records
 
 if TYPE_CHECKING:  # every opening erases; what accepts is imported by those who delete
@@ -394,7 +394,7 @@ def _is_elsewhere(clone: Clone) -> bool:
     if os.path.lexists(clone.path):
         return False
     try:
-        return clone.host != platform.node() or identity(clone.path.parent) != clone.beside
+        return clone.host != platform.node() or lasting_identity(clone.path.parent) != clone.beside
     except OSError:
         return True
 
@@ -521,13 +521,13 @@ class Deleter:
         with after_refusal(OUT_OF_USE):
             self._eraser.witness.catch_up(self._ledger, to=max(generations))  # of a repeated one it may have failed
             self._presence.look()
-            now = time.monotonic()
-            first = min(self.patience, _FIRST_SECONDS) if until_erased else self.patience
-            entries = self._fence(generations, until=now + first, answering=True)
+            until = time.monotonic() + self.patience
+            first = min(until, time.monotonic() + _FIRST_SECONDS) if until_erased else until
+            entries = self._fence(generations, until=first, answering=True)
             if until_erased and not _are_erased(entries):
-                while not self._erase() and time.monotonic() < now + self.patience:
+                while not self._erase() and time.monotonic() < until:
                     time.sleep(_FIRST_SECONDS)
-                entries = self._fence(generations, until=now + self.patience, answering=False)
+                entries = self._fence(generations, until=until, answering=False)
             if not _are_erased(entries):
                 with self._ledger.writing() as transaction:
                     transaction.settle()  # it may have waited for a process that was killed

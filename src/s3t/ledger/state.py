@@ -192,7 +192,8 @@ class Clone:
     """Its folder until it has its name."""
     host: str
     beside: str
-    """Identity of the folder in which that lies (`store.folder`), by which it is seen whether it is gone."""
+    """`lasting_identity` of the folder in which that lies. While that is not there, nobody can see whether the clone is
+    gone."""
 
 
 @dataclass(frozen=True, kw_only=True)

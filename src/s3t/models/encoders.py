@@ -13,6 +13,7 @@ import io
 import json
 import re
 import secrets
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
@@ -145,10 +146,10 @@ TRIAL_TEXTS = ["one", "one two", "one", "one two three", "one two three four fiv
 
 
 class Cut(NamedTuple):
-    """What the greatest length does to records."""
+    """Which records max_length cuts."""
 
     longer: list[bool]
-    """Of each record, whether it is cut."""
+    """For each record, True if it is cut."""
     unlearned: int = 0
     """Number of records with no token left to learn."""
 
@@ -189,7 +190,7 @@ class Encoder(ABC):
         return None
 
     def cut(self, rows: pa.Table) -> Cut:
-        """Which records the greatest length cuts."""
+        """Which records max_length cuts."""
         return Cut([False] * rows.num_rows)
 
 
@@ -255,6 +256,7 @@ class TextEncoder(Encoder):
         self.pad_token_id = int(self._tokenizer.pad_token_id)
         self._max_length = settings.max_length
         self._in_words = in_words
+        self._tokenizing = threading.Lock()  # a tokenizer is told before each text whether to cut, and keeps that
         # On the right, whatever the tokenizer says: positions then count from a text's first token, whatever is beside
         # it. But XLNet's class token, which its head reads, is a text's last.
         last = self._tokenizer(["one"] if in_words else "one", is_split_into_words=in_words)["input_ids"][-1:]
@@ -288,7 +290,8 @@ class TextEncoder(Encoder):
 
     def _tokenized(self, rows: pa.Table | pa.RecordBatch, **options: Any) -> Any:
         texts = [rows[name].to_pylist() for name in ("text", "text_pair") if name in rows.schema.names]
-        return self._control.tokenize(*texts, is_split_into_words=self._in_words, **options)
+        with self._tokenizing:
+            return self._control.tokenize(*texts, is_split_into_words=self._in_words, **options)
 
     def collate(self, records: Sequence[Encoded]) -> dict[str, Tensor]:
         return padded(records, self._padding, side=self._side)
@@ -302,7 +305,7 @@ class TextEncoder(Encoder):
         return words
 
     def cut(self, rows: pa.Table) -> Cut:
-        """Records with more tokens than the recipe's length. Only those that may be are encoded, a part at a time."""
+        """Records with more tokens than max_length. Only those that may be too long are encoded, a part at a time."""
         longer, places = [False] * rows.num_rows, self._may_be_longer(rows)
         for start in range(0, len(places), 1000):
             part = places[start : start + 1000]
@@ -312,8 +315,8 @@ class TextEncoder(Encoder):
         return Cut(longer)
 
     def _may_be_longer(self, rows: pa.Table) -> list[int]:
-        """All but short texts: in ASCII, which no normaliser lengthens, a token is a letter at least, but for the
-        special ones and a space before each text."""
+        """All but short texts in ASCII, which no normaliser makes longer: each of their tokens holds a letter at least,
+        except for the special ones and a space before each text."""
         if self._in_words:
             return list(range(rows.num_rows))
         texts = [rows[name].to_pylist() for name in ("text", "text_pair") if name in rows.schema.names]

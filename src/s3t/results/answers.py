@@ -92,7 +92,7 @@ class Predictions(Answered):
     counts: Sequence[int] | None = field(repr=False)
     """Number of rows of the probabilities of each input; None: one."""
     cut: Sequence[bool] = field(repr=False)
-    """Of each input, whether it has more tokens than the recipe's length: it is answered by those before. Empty for
+    """For each input, True if it has more tokens than max_length, so that only the first ones are read. Empty for
     language models."""
 
     def __repr__(self) -> str:

@@ -205,7 +205,7 @@ class Computer(Protocol):
         """Number of answers to each input; None: one each."""
 
     def cut(self, rows: pa.Table) -> Sequence[bool]:
-        """Of each input, whether it has more tokens than the recipe's length."""
+        """For each input, True if it has more tokens than max_length."""
 
     def logits(
         self, stages: Sequence[Stage], snapshot: Snapshot, inputs: pa.Table, progress: Progress = silent

@@ -36,7 +36,7 @@ from s3t.store.disk import (
 from s3t.store.folder import (
     Home,
     Layout,
-    identity,
+    lasting_identity,
     moved_error,
     read_description,
     write_description,
@@ -59,7 +59,7 @@ def clone(parts: Parts, to: Path) -> None:
         with storage_errors(f"writing the run {to}"):
             make_folder(to.absolute().parent, mode=0o777)  # the user's, not the run's
             remove_unfinished(to)
-            note = Clone(path=made.root, host=platform.node(), beside=identity(made.root.parent))
+            note = Clone(path=made.root, host=platform.node(), beside=lasting_identity(made.root.parent))
             with parts.ledger.writing() as transaction:  # first: the run's deletions have to reach what it copies
                 transaction.rows.add(note)
             try:

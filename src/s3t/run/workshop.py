@@ -192,9 +192,8 @@ class Workshop:
         return self._windows.counts(rows)
 
     def cut(self, rows: pa.Table) -> list[bool]:
-        """Of each input, whether it has more tokens than the recipe's length."""
-        with self.alone() as (_, encoder):  # a tokenizer may be told by one thread alone to cut
-            return encoder.cut(rows).longer
+        """For each input, True if it has more tokens than max_length."""
+        return self.encoder.cut(rows).longer
 
     def _of_slice(self, stage: Stage, digest: str, models: Sequence[BlockTensors], progress: Progress) -> StageTensors:
         """Class means, statistics or a readout of one slice; a readout's models have the given blocks."""

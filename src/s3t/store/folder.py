@@ -226,8 +226,8 @@ class Home:
         return (self.inode, self.file_system) == (other.inode, other.file_system)
 
 
-def identity(folder: Path) -> str:
-    """Inode and file system of an existing folder, for comparison."""
+def lasting_identity(folder: Path) -> str:
+    """Inode and file system of an existing folder, to compare; unlike a device's number they outlive a mount."""
     home = Home.of(folder)
     return f"{home.inode} {home.file_system}"
 
