@@ -9,6 +9,7 @@ is lost for good, unless the same page is written again: no later fsync reports 
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -227,7 +228,9 @@ class Disk:
 
 
 def write(root: Path, tree: dict[str, bytes | None]) -> None:
-    """Make a folder hold exactly these files; as files of a run they are for their owner alone."""
+    """Make a folder, which stays the same one, hold exactly these files; as a run's they are for their owner alone."""
+    for there in root.iterdir():
+        shutil.rmtree(there) if there.is_dir() else there.unlink()
     for path, content in sorted(tree.items()):
         target = root / path
         if content is None:

@@ -154,8 +154,6 @@ class Server:
         disk.replay(entries)
         if trial.kind != "count":
             if struck:
-                shutil.rmtree(watched)
-                watched.mkdir()
                 power.write(watched, disk.lose_power(trial.seed))
             return []
         there = {

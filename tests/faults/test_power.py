@@ -85,7 +85,10 @@ def test_the_folder_is_written_as_it_was_computed(folder, tmp_path):
     disk = Disk(folder)
     disk.replay([step("mkdir", folder / "more"), step("create", folder / "more" / "x"), step("sync", folder)])
     copy = tmp_path / "copy"
-    copy.mkdir()
+    (copy / "left" / "deep").mkdir(parents=True)
+    (copy / "other").touch()
+    same = copy.stat().st_ino  # a disk that lost power has the same folders: a clone's place is known by it
     write(copy, disk.now())
+    assert copy.stat().st_ino == same
     assert {str(path.relative_to(copy)) for path in copy.rglob("*")} == {"old", "inner", "more", "more/x"}
     assert Disk(copy).now() == disk.now()
