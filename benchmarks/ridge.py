@@ -207,8 +207,8 @@ def deleted(run: s3t.Run, records: Sequence[str], inputs: Any, *, answers: int) 
         (entry,) = run.delete(records=[record], repair=False).log
         if entry.effective_at is None or entry.erased_at is None:
             raise RuntimeError(f"the benchmark is broken: {entry}")
-        note("effective", entry.effective_at - entry.received_at)
-        note("erased", entry.erased_at - entry.received_at)
+        note("effective", (entry.effective_at - entry.received_at).total_seconds())
+        note("erased", (entry.erased_at - entry.received_at).total_seconds())
         if number < answers:
             note("answer", seconds_of(lambda: run.predict(inputs)))
         note("repair", seconds_of(run.repair))

@@ -12,6 +12,7 @@ from http import HTTPStatus
 
 from anyio import CapacityLimiter, to_thread
 
+from s3t.results.base import utc
 from s3t.results.serving import Token
 from s3t_server.problems import Refused
 from s3t_server.tokens import SCOPES, Access, digest_of
@@ -76,7 +77,7 @@ class Callers:
         """The holder of a token, None if there is none of that secret, if they have one of some scopes."""
         if token is None:
             raise Refused(HTTPStatus.UNAUTHORIZED, f"the token is not one of this run's; {HOW}", headers=_CHALLENGE)
-        if (refusal := token.refusal(time.time())) is not None:
+        if (refusal := token.refusal(utc(time.time()))) is not None:
             headers = {"WWW-Authenticate": 'Bearer error="invalid_token"'}
             raise Refused(HTTPStatus.UNAUTHORIZED, f"{refusal}; {HOW}", headers=headers)
         scopes = self.open_scopes | {*token.scopes}

@@ -6,11 +6,13 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest, multiprocess
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from s3t.results.base import utc
 from s3t.results.serving import Repair
 from s3t.run.reporting import forecast_now
 
@@ -123,17 +125,18 @@ class _States:
 
 
 def _of_status(status: Status) -> dict[str, float | None]:
-    now = time.time()
+    now = utc(time.time())
     ineffective = [entry for entry in status.unfinished if entry.effective_at is None]
-    oldest = max((now - entry.received_at for entry in status.unfinished), default=0.0)
+    oldest = max((now - entry.received_at for entry in status.unfinished), default=timedelta()).total_seconds()
+    # One that was held was received long before it was accepted.
+    unserved = max((now - (entry.accepted_at or now) for entry in ineffective), default=timedelta()).total_seconds()
     return {
         "generation": status.generation,
         "records": status.records,
         "slices": status.wanted_depth,
         "missing_stages": status.missing,
         "ineffective_deletions": len(ineffective),
-        # One that was held was received long before it was accepted.
-        "oldest_ineffective_seconds": max((now - (entry.accepted_at or now) for entry in ineffective), default=0.0),
+        "oldest_ineffective_seconds": unserved,
         "unfinished_deletions": len(status.unfinished),
         "oldest_unfinished_seconds": oldest,
         "erasure_overdue_seconds": max(0.0, oldest - status.erase_within),
@@ -143,8 +146,7 @@ def _of_status(status: Status) -> dict[str, float | None]:
 def _of_ledger(transaction: Transaction) -> dict[str, float | None]:
     silences, repairs = transaction.sessions.silences(), transaction.rows.all(Repair)
     running = [repair for repair in repairs if repair.state == "running"]
-    ended = [repair for repair in repairs if repair.ended_at is not None]
-    last = max(ended, key=lambda repair: repair.ended_at or 0.0, default=None)
+    last = next((repair for repair in repairs if repair.ended_at is not None), None)  # the newest is first
     return {
         "held_deletions": len(transaction.held.waiting()),
         "sessions": len(silences),

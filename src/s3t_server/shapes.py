@@ -88,7 +88,7 @@ def shapes_of(served: ServedRun) -> APIRouter:
     @router.get("/v1/models", summary="The run's name, as OpenAI's clients ask for it")
     def models() -> dict[str, Any]:
         """One model: the run."""
-        made = int(served.run.log([0])[0].received_at)
+        made = int(served.run.log([0])[0].received_at.timestamp())
         return {
             "object": "list",
             "data": [{"id": served.name, "object": "model", "created": made, "owned_by": "s3t"}],

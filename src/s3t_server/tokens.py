@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from s3t.errors import InputError
 from s3t.ledger import Ledger, schema
+from s3t.results.base import utc
 from s3t.results.serving import Token, Visit
 from s3t.run import Run
 from s3t.wording import did_you_mean
@@ -64,8 +65,8 @@ class Access:
                 digest=digest_of(secret),
                 scopes=ordered,
                 per_minute=per_minute,
-                created_at=time,
-                expires_at=None if days is None else time + days * 86_400,
+                created_at=utc(time),
+                expires_at=None if days is None else utc(time + days * 86_400),
                 revoked_at=None,
             )
             transaction.rows.add(made)
@@ -96,7 +97,7 @@ class Access:
         with self.ledger.writing() as transaction:
             now = transaction.rows.now()
             transaction.rows.delete(visits, visits.c.expires_at <= now)
-            visit = Visit(digest=digest_of(secret), token=name, expires_at=now + VISIT_SECONDS)
+            visit = Visit(digest=digest_of(secret), token=name, expires_at=utc(now + VISIT_SECONDS))
             transaction.rows.add(visit)
         return secret
 
@@ -104,7 +105,7 @@ class Access:
         """The token with which a visit began; None if it is over."""
         with self.ledger.reading() as transaction:
             visit = transaction.rows.find(Visit, digest=digest_of(secret))
-            if visit is None or visit.expires_at <= transaction.rows.now():
+            if visit is None or visit.expires_at.timestamp() <= transaction.rows.now():
                 return None
             return transaction.rows.find(Token, name=visit.token)
 

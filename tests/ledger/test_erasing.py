@@ -7,6 +7,7 @@ import pytest
 from s3t.core import Stage
 from s3t.errors import KeyDestroyedError
 from s3t.ledger import Session, SliceState, schema
+from s3t.results.base import utc
 from testing.trained import commit
 from tests.ledger.world import (
     NEW,
@@ -38,6 +39,14 @@ def state(ledger, generation):
         return transaction.history.log([generation])[0].state
 
 
+MICROSECOND = 1e-6
+
+
+def since(work):
+    """When the oldest deletion of each slice was received, as the log tells it."""
+    return {place: utc(seconds) for place, seconds in work.since.items()}
+
+
 def test_nothing_is_to_erase_at_first(ledger):
     work = to_erase(ledger)
     assert (work.records, work.since, work.artifacts, work.versions) == ({}, {}, frozenset(), frozenset())
@@ -51,7 +60,7 @@ def test_what_is_to_erase_says_since_when_and_what_shall_be(ledger, other):
         entries = {entry.generation: entry.received_at for entry in transaction.history.log()}
     work = to_erase(ledger)
     assert work.records == {PLACES[0]: {token(1)}, PLACES[1]: {token(3)}, PLACES[2]: {token(5)}}
-    assert work.since == {PLACES[0]: entries[3], PLACES[1]: entries[1], PLACES[2]: entries[2]}
+    assert since(work) == {PLACES[0]: entries[3], PLACES[1]: entries[1], PLACES[2]: entries[2]}
     assert work.artifacts == {(0, "k0"), (0, "k1"), (0, "k10"), (1, "k2")}
     assert {place: found.records for place, found in work.slices.items()} == {
         PLACES[0]: 1,
@@ -65,7 +74,7 @@ def test_a_slice_waits_since_its_oldest_deletion(ledger):
     with ledger.writing() as transaction:
         first = transaction.history.log([1])[0].received_at
         transaction.accept([taking(4)])
-    assert to_erase(ledger).since == {PLACES[1]: first}
+    assert since(to_erase(ledger)) == {PLACES[1]: first}
 
 
 def test_what_waits_is_counted_from_the_oldest_deletion(ledger):
@@ -74,10 +83,10 @@ def test_what_waits_is_counted_from_the_oldest_deletion(ledger):
         accept(ledger, taking(number))
     with ledger.reading() as transaction:
         times = {entry.generation: entry.received_at for entry in transaction.history.log()}
-    assert ledger.snapshot().pending_since == ledger.snapshot().waiting_since == times[1]
+    assert utc(ledger.snapshot().pending_since) == utc(ledger.snapshot().waiting_since) == times[1]
     with ledger.writing() as transaction:
         rewrite(transaction, PLACES[1], NEW, [token(3), token(4)])
-    assert ledger.snapshot().pending_since == times[2]
+    assert utc(ledger.snapshot().pending_since) == times[2]
 
 
 def test_records_that_may_wait_are_not_read(ledger):
@@ -86,13 +95,13 @@ def test_records_that_may_wait_are_not_read(ledger):
         accept(ledger, replace(taking(number), tainted={}))
     with ledger.reading() as transaction:
         times = {entry.generation: entry.received_at for entry in transaction.history.log()}
-        before = transaction.to_erase(received_by=times[1] - 0.001)
-        between = transaction.to_erase(received_by=times[1])
-        after = transaction.to_erase(received_by=times[3])
+        before = transaction.to_erase(received_by=times[1].timestamp() - 0.001)
+        between = transaction.to_erase(received_by=times[1].timestamp() + MICROSECOND)
+        after = transaction.to_erase(received_by=times[3].timestamp() + MICROSECOND)
     assert before.records == {}
     assert between.records == {PLACES[1]: {token(3), token(4)}}
     assert after.records == between.records | {PLACES[2]: {token(5)}}
-    assert before.since == between.since == after.since == {PLACES[1]: times[1], PLACES[2]: times[2]}
+    assert since(before) == since(between) == since(after) == {PLACES[1]: times[1], PLACES[2]: times[2]}
 
 
 def test_slices_and_artifacts_leave_the_list_one_by_one(ledger):

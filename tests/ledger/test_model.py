@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from s3t.core import Place, Stage
 from s3t.ledger import Acceptance, Ledger, PostgresAddress, Session, Snapshot
+from s3t.results.base import utc
 from testing.trained import commit
 from tests.ledger.world import OLD, PERSON, PLACES, ROWS, STAGES, make_ledger, open_ledger, rewrite, token, walk
 
@@ -161,7 +162,7 @@ def check(ledger: Ledger, model: Model) -> Snapshot:
     assert work.artifacts == model.dead.keys()
     assert snapshot.condemned == bool(model.dead)
     waiting = [entry.received_at for entry in log if model.log[entry.generation][1] != "erased"]
-    assert snapshot.waiting_since == min(waiting, default=None)
+    assert (snapshot.waiting_since and utc(snapshot.waiting_since)) == min(waiting, default=None)
     return snapshot
 
 

@@ -1,6 +1,8 @@
 """Runs of language models: the oracles, and what a user gets."""
 
 import json
+import re
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -220,6 +222,18 @@ def test_chats_that_are_none_are_named_by_their_line(chat, problem, llama, tmp_p
     assert problem in told
     assert "line 2" in told
     assert "secret" not in told
+
+
+def test_every_chat_that_the_template_refuses_is_named(llama, tmp_path):
+    model, refuses = shutil.copytree(llama, tmp_path / "model"), "{{ raise_exception(messages[0]['content']) }}"
+    template = model / "chat_template.jinja"
+    template.write_text(f"{{% if messages[0]['role'] == 'system' %}}{refuses}{{% endif %}}" + template.read_text())
+    table = chat_table()
+    for number in (4, 15):
+        table.at[number, "messages"] = [{"role": "system", "content": "w39"}, *table.messages[number]]
+    told = problems_of(language_recipe(model, **CHATS), table, tmp_path)
+    assert re.findall(r"record (\w+): the base model's chat template refuses", told) in (["r4", "r15"], ["r15", "r4"])
+    assert "w39" not in told
 
 
 @pytest.mark.integration

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from datetime import timedelta
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import s3t
 from s3t.core import Place
 from s3t.ledger import Session, schema
 from s3t.models.base import load_base
+from s3t.results.base import utc
 from s3t.run import answerer
 from s3t.run.upkeep import Upkeep
 from s3t.store.artifacts import Artifacts
@@ -256,7 +258,7 @@ def test_no_prediction_that_begins_after_accepted_uses_the_record_however_slow_t
 
     def ask(run):
         while not done.is_set():
-            began = time.time()
+            began = utc(time.time())
             members = run.predict(["w1 w2"]).members
             answers.append((began, {member.key for member in members}))
 
@@ -279,9 +281,9 @@ def test_no_prediction_that_begins_after_accepted_uses_the_record_however_slow_t
             asker.join()
         after = {member.key for member in asked.predict(["w1 w2"]).members}
     tainted = before - after
-    late = [began for began, keys in answers if keys & tainted and began > entry.received_at + 0.2]
+    late = [began for began, keys in answers if keys & tainted and began > entry.received_at + timedelta(seconds=0.2)]
     assert tainted
     assert late  # some began while it was written
     assert max(late) < entry.accepted_at <= entry.effective_at
-    assert entry.accepted_at - entry.received_at > 1
+    assert entry.accepted_at - entry.received_at > timedelta(seconds=1)
     assert any(began >= entry.accepted_at for began, _ in answers)

@@ -7,6 +7,7 @@ import pytest
 from s3t.core import FixedOrders, Inventory, Place, Stage, stages_of
 from s3t.ledger import DepthChange
 from s3t.orders import Setting, cyclic
+from s3t.results.base import utc
 from s3t.results.log import LogEntry
 from s3t.results.state import Chain, Forecast, Shard
 from s3t.run.reporting import shards_of
@@ -149,8 +150,8 @@ def test_a_repaired_inventory_lacks_nothing():
 def test_a_deletion_is_told_by_its_steps():
     entry = LogEntry(generation=3, records=1, received_at=5.0, accepted_at=5.02, effective_at=None, erased_at=None)
     assert steps_of(entry) == [
-        ("received", 5.0, "+0 ms"),
-        ("accepted", 5.02, "+20 ms"),
+        ("received", utc(5.0), "+0 ms"),
+        ("accepted", utc(5.02), "+20 ms"),
         ("effective", None, ""),
         ("erased", None, ""),
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -159,13 +159,13 @@ def unknown_names(done: Deletion) -> str:
     )
 
 
-def moment(seconds: float | None) -> str:
+def moment(time: datetime | None) -> str:
     """A time in UTC, to the second.
 
-    >>> moment(0.0), moment(None)
-    ('1970-01-01 00:00:00', 'not yet')
+    >>> moment(datetime(2026, 11, 29, 21, 30)), moment(None)
+    ('2026-11-29 21:30:00', 'not yet')
     """
-    return "not yet" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return "not yet" if time is None else time.strftime("%Y-%m-%d %H:%M:%S")
 
 
 def history(entries: Sequence[LogEntry]) -> str:
@@ -180,7 +180,7 @@ def history(entries: Sequence[LogEntry]) -> str:
 def print_unfinished(status: Status, run: Any) -> None:
     """Print the deletions that are not erased yet, with their deadlines, and the exports that stand."""
     for entry in status.unfinished[:MOST_SHOWN]:
-        by = entry.received_at + status.erase_within if status.erase_within else None
+        by = entry.received_at + timedelta(seconds=status.erase_within) if status.erase_within else None
         what = f"generation {entry.generation}, {counted(entry.records, 'record')}"
         typer.echo(f"not erased yet: {what}, {history([entry])}; {remedy(entry, by, run)}")
     if len(status.unfinished) > MOST_SHOWN:
@@ -201,7 +201,7 @@ def withdrawal(export: Export, run: Any) -> str:
     )
 
 
-def remedy(entry: LogEntry, by: float | None, run: Any) -> str:
+def remedy(entry: LogEntry, by: datetime | None, run: Any) -> str:
     """Advice for a deletion that is not erased: its deadline, if it has one, and the command."""
     waits = ""
     if entry.effective_at is None:

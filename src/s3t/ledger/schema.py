@@ -29,6 +29,7 @@ from sqlalchemy.schema import SchemaItem
 
 from s3t.core import Kind, Place, Stage
 from s3t.ledger.state import Clone, DepthChange, ExportRow, RecordRow
+from s3t.results.base import utc
 from s3t.results.serving import Held, Repair, Token, Visit
 
 MAC = "mac"
@@ -95,6 +96,9 @@ def _field(name: str, hint: Any) -> _Field:
             return _Field(name, {name: String}, lambda texts: (",".join(texts),), lambda text: tuple(text.split(",")))
         case "Path":
             return _Field(name, {name: String}, lambda path: (str(path),), Path)
+        case "datetime":
+            columns = {name: Float}
+            return _Field(name, columns, lambda time: (time and time.timestamp(),), lambda at: at and utc(at))
         case "bool":
             return _Field(name, {name: Integer}, lambda value: (None if value is None else int(value),))
     return _Field(name, {name: {int: Integer, float: Float, str: String, bytes: LargeBinary}[kind]})

@@ -18,6 +18,7 @@ from s3t.ledger import schema
 from s3t.ledger.rows import Rows, damaged
 from s3t.ledger.sessions import LEASE_SECONDS
 from s3t.processes import is_running, this_machine
+from s3t.results.base import utc
 from s3t.results.serving import Held, Repair
 
 HOUR = 3600.0
@@ -147,11 +148,13 @@ class Repairs:
 
         After a failure that is longer: the next one would do no better.
         """
-        repairs = self._rows.all(Repair)
-        if not repairs or any(repair.ended_at is None for repair in repairs):
-            return bool(repairs)
-        pause = _AFTER_END_SECONDS if repairs[0].error is None else _AFTER_FAILURE_SECONDS
-        return self._rows.now() - (repairs[0].ended_at or 0.0) < pause
+        if self._rows.find(Repair, ended_at=None) is not None:
+            return True
+        last = self._rows.find(Repair)
+        if last is None or last.ended_at is None:
+            return False
+        pause = _AFTER_END_SECONDS if last.error is None else _AFTER_FAILURE_SECONDS
+        return self._rows.now() - last.ended_at.timestamp() < pause
 
     def hours_left(self, hours_a_day: float | None) -> float | None:
         """Hours of so many that repairs have not worked within the last 24; None: no bound."""
@@ -172,12 +175,12 @@ class Repairs:
             hours=hours,
             host=this_machine(),
             process=os.getpid(),
-            asked_at=time,
-            seen_at=time,
+            asked_at=utc(time),
+            seen_at=utc(time),
             stages=stages,
         )
         self._rows.add(repair)
-        old = (each for each in self._rows.all(Repair)[_KEPT:] if each.seen_at < time - _KEPT_SECONDS)
+        old = (each for each in self._rows.all(Repair)[_KEPT:] if each.seen_at.timestamp() < time - _KEPT_SECONDS)
         self._rows.remove(schema.repairs, ({"id": each.id} for each in old))
         return repair
 
@@ -188,7 +191,7 @@ class Repairs:
         `hours_left` it may work for as many as it was asked for.
         """
         repair = self.interrupted() if self.living() is None else None
-        if repair is None or self._rows.now() - repair.seen_at < _WAIT_SECONDS * 2**repair.attempts:
+        if repair is None or self._rows.now() - repair.seen_at.timestamp() < _WAIT_SECONDS * 2**repair.attempts:
             return None
         if repair.attempts >= _MOST_ATTEMPTS:
             self.end(repair.id, process=repair.process, error=INTERRUPTED)
@@ -237,8 +240,8 @@ class Repairs:
 
     def _lives(self, repair: Repair) -> bool:
         """True if its process tells of itself; on this machine, if it also is there."""
-        if repair.ended_at is not None or repair.seen_at < self._rows.now() - LEASE_SECONDS:
+        if repair.ended_at is not None or repair.seen_at.timestamp() < self._rows.now() - LEASE_SECONDS:
             return False
         if repair.host != this_machine():
             return True
-        return repair.process != _NO_PROCESS and is_running(repair.process, seen_at=repair.seen_at)
+        return repair.process != _NO_PROCESS and is_running(repair.process, seen_at=repair.seen_at.timestamp())

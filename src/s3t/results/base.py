@@ -57,19 +57,23 @@ class OfStage(Result):
         return Stage(self.shard, self.prefix, self.kind)
 
 
-def utc(seconds: float | None) -> str | None:
-    """ISO 8601, to the millisecond."""
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+def utc(seconds: float) -> datetime:
+    """The time so many seconds after the epoch."""
+    return datetime.fromtimestamp(seconds, UTC)
 
 
-def _seconds(time: Any) -> Any:
-    return datetime.fromisoformat(time).timestamp() if isinstance(time, str) else time
+def _to_milliseconds(time: datetime | None) -> str | None:
+    return None if time is None else time.isoformat(timespec="milliseconds")
+
+
+def _moment(time: Any) -> Any:
+    return utc(time) if isinstance(time, int | float) else time
 
 
 Time = Annotated[
-    float,
-    BeforeValidator(_seconds),
-    PlainSerializer(utc, when_used="json"),
+    datetime,
+    BeforeValidator(_moment),
+    PlainSerializer(_to_milliseconds, when_used="json"),
     WithJsonSchema({"type": "string", "format": "date-time"}),
 ]
-"""Seconds since the epoch; in documents ISO 8601 in UTC, to the millisecond."""
+"""A time in UTC, or seconds since the epoch for it; in documents ISO 8601, to the millisecond."""

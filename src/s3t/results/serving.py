@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Literal
 
 from pydantic import Field, PlainSerializer, computed_field
@@ -25,11 +26,11 @@ class Token(Result):
     """Null: never."""
     revoked_at: Time | None
 
-    def refusal(self, time: float) -> str | None:
+    def refusal(self, time: datetime) -> str | None:
         """Reason for which it is not accepted at a time; None if it is.
 
         >>> token = Token(name="a", digest=b"", scopes=(), per_minute=None, created_at=0, expires_at=9, revoked_at=None)
-        >>> token.refusal(8.5), token.refusal(9.0)
+        >>> token.refusal(token.created_at), token.refusal(token.expires_at)
         (None, 'the token has expired')
         """
         if self.revoked_at is not None:

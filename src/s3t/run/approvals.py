@@ -20,6 +20,7 @@ from s3t.deletion.holding import Limits, why_held
 from s3t.errors import DecidedError, FsyncError, InputError, OwnRequestError, S3TError, TooManyHeldError
 from s3t.ledger import Snapshot, Transaction
 from s3t.records.requests import requested, requested_names
+from s3t.results.base import utc
 from s3t.results.changes import Deletion
 from s3t.results.serving import Held
 from s3t.run.deleting import deletion_of
@@ -177,7 +178,7 @@ class Approvals:
             subjects=dict.fromkeys(subjects, ""),
             key=held.request if earlier is None or earlier.content == held.content else None,  # taken by other names
             content=held.content,
-            received=time.monotonic() - max(0.0, time.time() - held.asked_at),
+            received=time.monotonic() - max(0.0, time.time() - held.asked_at.timestamp()),
             held=held.id,
         )
 
@@ -212,7 +213,7 @@ def _admitted(transaction: Transaction, asked: _Asked) -> Held | InputError | No
     held = Held(
         id=secrets.token_hex(8),
         asked_by=caller,
-        asked_at=transaction.rows.now(),
+        asked_at=utc(transaction.rows.now()),
         why=why,
         names=len(request.names),
         records=sum(losses.values()),

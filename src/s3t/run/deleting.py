@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 from s3t.aftermath import KEY_NOTED_AS_DESTROYED, NOTHING_CHANGED, OUT_OF_USE, after_refusal
 from s3t.core import Secret
@@ -88,7 +89,7 @@ def deletion_of(parts: Parts, outcome: protocol.Outcome, *, dry_run: bool) -> De
         hints = _hints(parts.secret, transaction, outcome.unknown[:_HINTED])
     states = {entry.state for entry in outcome.entries}
     within = parts.recipe.deletion.erase_within
-    waiting = [entry.received_at + within for entry in outcome.entries if entry.erased_at is None]
+    waiting = [entry.received_at + timedelta(seconds=within) for entry in outcome.entries if entry.erased_at is None]
     return Deletion(
         id=max((entry.generation for entry in outcome.entries), default=None),
         generation=after.generation,

@@ -36,13 +36,18 @@ class Notices:
         self._encoder, self._section = encoder_for(model, recipe), recipe.task.inputs.section
         self._most, self._refuses = recipe.max_length or 0, recipe.refuses_longer
         self._rows = self._cut = self._unlearned = 0
+        self._refused: list[str] = []
         self._records, self._features = bytearray(), bytearray()
 
     def add(self, rows: pa.Table) -> None:
         names = features_of(rows)
         features = [name for name in names if name != "label"]  # all of them, if the task reads no labels
         self._rows += rows.num_rows
-        cut = self._encoder.cut(rows)
+        try:
+            cut = self._encoder.cut(rows)
+        except DataError:
+            self._refused += self._refusals(rows)
+            return
         self._cut += sum(cut.longer)
         self._unlearned += cut.unlearned
         for content in contents(rows, names):
@@ -50,8 +55,19 @@ class Notices:
         for content in contents(rows, features):
             self._features += short_digest(content)
 
+    def _refusals(self, rows: pa.Table) -> Iterator[str]:
+        """Each record that the encoder refuses, by its id, with the reason."""
+        for number, record in enumerate(rows["record"].to_pylist()):
+            try:
+                self._encoder.cut(rows.slice(number, 1))
+            except DataError as error:
+                yield from (f"record {record}: {problem}" for problem in error.problems)
+
     def check(self) -> None:
-        """See that no record is longer than the recipe allows, and that something is learned, once all are taken in."""
+        """See that the encoder takes every record, that none is longer than the recipe allows, and that something is
+        learned, once all are taken in."""
+        if self._refused:
+            raise DataError("the data", self._refused)
         if self._unlearned and self._unlearned == self._rows:
             raise DataError(
                 "the data",

@@ -13,6 +13,7 @@ from s3t.core import Inventory, Place, Stage, StageCosts, by_kind
 from s3t.errors import PlanningError, S3TError
 from s3t.ledger import Clone, ExportRow, Transaction
 from s3t.recipe import Recipe
+from s3t.results.base import utc
 from s3t.results.log import LogEntry
 from s3t.results.state import Chain, Export, Forecast, Shard, Status
 from s3t.run.advice import empty_slices, few_steps, no_better_than, outage
@@ -45,7 +46,7 @@ def _open_folders(parts: Parts) -> Iterator[str]:
 
 def _waited_for(transaction: Transaction, unfinished: Sequence[LogEntry]) -> list[str]:
     """A warning for each process that the oldest unfinished deletion has been waiting for."""
-    if not unfinished or time.time() < unfinished[0].received_at + MOMENT_SECONDS:
+    if not unfinished or time.time() < unfinished[0].received_at.timestamp() + MOMENT_SECONDS:
         return []
     number = unfinished[0].generation
     clones = [f"the clone in {clone.path}" for clone in transaction.rows.all(Clone)]
@@ -154,7 +155,7 @@ def exports_of(rows: Iterable[ExportRow], to_withdraw: Collection[ExportRow]) ->
             name=row.label,
             host=row.host,
             path=row.path,
-            made_at=row.made_at,
+            made_at=None if row.made_at is None else utc(row.made_at),
             to_withdraw=row in to_withdraw,
         )
         for row in rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from fastapi.responses import HTMLResponse, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from s3t.results.base import utc
 from s3t.wording import counted, numbers
 from s3t_server.page import views
 from s3t_server.page.pictures import MOST_CHAINS, WORDS, cell_picture, chains_picture, range_picture
@@ -60,13 +61,13 @@ def html(template: str, status: int = 200, **context: Any) -> HTMLResponse:
     return HTMLResponse(_environment().get_template(template).render(now=time.time(), **context), status, HEADERS)
 
 
-def _moment(seconds: float, form: str = "%Y-%m-%d %H:%M:%S") -> str:
-    """A time, UTC.
+def _moment(time: datetime | float, form: str = "%Y-%m-%d %H:%M:%S") -> str:
+    """A time, or seconds since the epoch, in UTC.
 
-    >>> _moment(0.0), _moment(0.0, "%H:%M")
+    >>> _moment(0.0), _moment(utc(0.0), "%H:%M")
     ('1970-01-01 00:00:00', '00:00')
     """
-    return datetime.fromtimestamp(seconds, UTC).strftime(form)
+    return (time if isinstance(time, datetime) else utc(time)).strftime(form)
 
 
 @cache

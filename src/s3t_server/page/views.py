@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from datetime import datetime
 from typing import Any
 
 from s3t.ledger import DepthChange
@@ -105,11 +106,11 @@ def _row(state: Sequence[int]) -> tuple[float, int, int]:
     return mean(state), min(state), max(state)
 
 
-def steps_of(entry: LogEntry) -> list[tuple[str, float | None, str]]:
+def steps_of(entry: LogEntry) -> list[tuple[str, datetime | None, str]]:
     """Each step of a deletion, its time, and how long after the request it came."""
     times = (entry.received_at, entry.accepted_at, entry.effective_at, entry.erased_at)
     return [
-        (name, time, "" if time is None else after(time - entry.received_at))
+        (name, time, "" if time is None else after((time - entry.received_at).total_seconds()))
         for name, time in zip(("received", "accepted", "effective", "erased"), times, strict=True)
     ]
 
