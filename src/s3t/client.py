@@ -37,14 +37,14 @@ class Client(AbstractContextManager["Client"]):
     A request that finds no server, or one that is busy, is made again, after the pause that the server asks for.
     Deletions have a key, so one that was carried out and whose answer was lost is not carried out twice.
 
+    Every method may raise ServerError: the server refused, with its `status`, or was not found; and InputError: what
+    was given is wrong, all problems at once.
+
     Args:
         url: address of the server; with `/runs/NAME` after it, of one of its several runs.
         token: made with `s3t token create`; None: ask only what needs no token.
         attempts: how often a request is made at most; then the last error is raised.
         timeout: longest silence of the server, in seconds.
-
-    Raises:
-        InputError: the address is wrong, or the token is not ASCII.
     """
 
     def __init__(self, url: str, token: str | None = None, *, attempts: int = 4, timeout: float = 60.0) -> None:
@@ -80,10 +80,6 @@ class Client(AbstractContextManager["Client"]):
 
         Returns:
             `run`, `generation`, `members` and `predictions`, one an input.
-
-        Raises:
-            InputError: the server takes no such input; all problems at once.
-            ServerError: it refused, or was not found.
         """
         return self._ask("POST", "/v1/predict", {"inputs": _sent(inputs), "top": top})
 
@@ -96,7 +92,8 @@ class Client(AbstractContextManager["Client"]):
         strict: bool = False,
         dry_run: bool = False,
     ) -> Deletion:
-        """Delete records, and people with all of theirs. When it returns, they are durably out of use.
+        """Delete records, and people with all of theirs. When it returns, they are durably out of use. After a
+        ServerError repeat it with the same key.
 
         Args:
             records: ids.
@@ -104,98 +101,61 @@ class Client(AbstractContextManager["Client"]):
             key: of this request, such as a ticket's number; None: a random one.
             strict: delete nothing unless every name is known.
             dry_run: say what would happen, and do nothing.
-
-        Raises:
-            InputError: no names, or some that are wrong.
-            ServerError: the server refused, or was not found; repeat it with the same key.
         """
         body = requested_names(records, subjects) | {"strict": strict, "dry_run": dry_run}
         found = self._ask("POST", "/v1/deletions", body, headers={"Idempotency-Key": key or uuid.uuid4().hex})
         return _parsed(Deletion, found)
 
     def log(self) -> tuple[LogEntry, ...]:
-        """Every deletion with its times, without names; entry 0 is the making of the run. Errors as `status`."""
+        """Every deletion with its times, without names; entry 0 is the making of the run."""
         return tuple(_parsed(LogEntry, each) for each in self._ask("GET", "/v1/deletions")["deletions"])
 
     def deletion(self, id: int) -> LogEntry:
-        """Times of one deletion: received, accepted, effective, erased. Errors as `status`."""
+        """Times of one deletion: received, accepted, effective, erased."""
         return _parsed(LogEntry, self._ask("GET", f"/v1/deletions/{id:d}"))
 
     def held(self) -> tuple[Held, ...]:
-        """Deletions that wait for an operator, or waited, the newest first; without names. Errors as `status`."""
+        """Deletions that wait for an operator, or waited, the newest first; without names."""
         return tuple(_parsed(Held, each) for each in self._ask("GET", "/v1/held")["held"])
 
     def approve(self, held: str) -> Held:
-        """Carry out a held deletion that somebody else has asked for. For operators.
-
-        Args:
-            held: its id.
-
-        Raises:
-            ServerError: the token has asked for it itself (403), it was refused (409), the server was not found.
-        """
+        """Carry out a held deletion, by its id. For operators: not with the token that asked for it (403), nor if it
+        was refused (409)."""
         return _parsed(Held, self._ask("POST", f"/v1/held/{held}/approve"))
 
     def refuse(self, held: str, reason: str) -> Held:
-        """Refuse a held deletion. For operators.
+        """Refuse a held deletion, by its id. For operators; not if it was approved (409).
 
-        Args:
-            held: its id.
-            reason: in words, which are kept; it names nobody.
-
-        Raises:
-            InputError: the reason is empty, too long or no line of text.
-            ServerError: it was approved (409), the server refused, or was not found.
+        The reason is a line of text, which is kept; it names nobody.
         """
         return _parsed(Held, self._ask("POST", f"/v1/held/{held}/refuse", {"reason": reason}))
 
     def locate(self, *, records: Sequence[str | int] = (), subjects: Sequence[str | int] = ()) -> tuple[Location, ...]:
-        """Find records and people: present ones with their slices, deleted ones with the time. For operators.
-
-        Args:
-            records: ids.
-            subjects: people.
-
-        Raises:
-            InputError: no names, or some that are wrong.
-            ServerError: the server refused, or was not found.
-        """
+        """Find records by their ids, and people: present ones with their slices, deleted ones with the time. For
+        operators."""
         found = self._ask("POST", "/v1/locate", requested_names(records, subjects))
         return tuple(_parsed(Location, each) for each in found["located"])
 
     def status(self) -> Status:
-        """The state of the run, with a forecast.
-
-        Raises:
-            ServerError: the server refused, or was not found.
-        """
+        """The state of the run, with a forecast."""
         return _parsed(Status, self._ask("GET", "/v1/status"))
 
     def forecast(self) -> Forecast | None:
-        """Expected numbers of deletions until shards lose depth and die; None if none could be computed. Errors as
-        `status`."""
+        """Expected numbers of deletions until shards lose depth and die; None if none could be computed."""
         found = self._ask("GET", "/v1/forecast")["forecast"]
         return None if found is None else _parsed(Forecast, found)
 
     def repair(self, *, hours: float | None = None) -> Repair:
-        """Begin a repair beside the server, which goes on answering; `follow` tells how far it is.
-
-        Args:
-            hours: begin no stage after so many; None: train all that is missing.
-
-        Raises:
-            InputError: the hours are not above 0.
-            ServerError: the server refused, one is under way (409), or it was not found.
-        """
+        """Begin a repair beside the server, which goes on answering, unless one is under way (409); `follow` tells how
+        far it is. No stage begins after so many hours; None: all that is missing is trained."""
         return _parsed(Repair, self._ask("POST", "/v1/repairs", {"hours": hours}))
 
     def repairs(self) -> tuple[Repair, ...]:
-        """Repairs, the newest first. Errors as `status`."""
+        """Repairs, the newest first."""
         return tuple(_parsed(Repair, each) for each in self._ask("GET", "/v1/repairs")["repairs"])
 
     def follow(self, repair: str) -> Iterator[Repair]:
-        """A repair, by its id, whenever it has changed, until it has ended; asked for each second. Errors as
-        `status`."""
+        """A repair, by its id, whenever it has changed, until it has ended; asked for each second."""
         last: Repair | None = None
         while last is None or last.ended_at is None:
             if last is not None:
