@@ -7,6 +7,7 @@ from typing import Any
 
 from anyio import to_thread
 
+from s3t.deletion.holding import Limits
 from s3t.results.changes import Deletion
 from s3t.results.serving import Held
 from s3t_server.callers import Caller
@@ -30,7 +31,7 @@ async def delete(served: ServedRun, asked: DeletionRequest, caller: Caller, *, k
             strict=asked.strict,
             key=key,
             caller=caller.ledger_name,
-            limits=served.settings.limits,
+            limits=Limits(records=served.settings.hold_records, share=served.settings.hold_share),
         )
         if held is not None:
             state: Any = "approved" if held.state == "done" else held.state  # `admit` returns none that is done

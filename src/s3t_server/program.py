@@ -9,5 +9,4 @@ COMMANDS = {**app.COMMANDS, **{name: f"s3t_server.commands.{name}" for name in _
 
 
 def main() -> None:
-    """Run the program; exits."""
     app.main(COMMANDS)

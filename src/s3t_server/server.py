@@ -39,7 +39,9 @@ def serve(settings: Settings) -> None:
     with _listening(settings.host, settings.port) as listener:
         try:
             if settings.workers == 1:
-                _answer_here(settings, listener)
+                app = create_app(settings)
+                _say_where(listener)
+                uvicorn.Server(uvicorn.Config(app, **_OPTIONS)).run(sockets=[listener])
             else:
                 _answer_in_workers(settings, listener)
         except KeyboardInterrupt:
@@ -51,13 +53,12 @@ def serve(settings: Settings) -> None:
 
 
 def worker_app() -> FastAPI:
-    """The application of a server's worker."""
     set_up_process()
     set_up_logging()
     threading.excepthook = _report_thread
     for pause in _STORAGE_PAUSES:
         try:
-            return create_app(Settings.of_environment())
+            return create_app(Settings.model_validate_json(os.environ[VARIABLE]))
         except StorageError as error:  # the database may be away for a moment, and other workers answer meanwhile
             log_failure(error, command="serve")
             time.sleep(pause)
@@ -78,12 +79,6 @@ def set_up_logging() -> None:
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(name)s %(message)s")
     for name in ("s3t_server", "s3t_server.gateway", "s3t.requests", "s3t.sessions", "uvicorn.error"):
         logging.getLogger(name).setLevel(logging.INFO)
-
-
-def _answer_here(settings: Settings, listener: socket.socket) -> None:
-    app = create_app(settings)
-    _say_where(listener)
-    uvicorn.Server(uvicorn.Config(app, **_OPTIONS)).run(sockets=[listener])
 
 
 def _answer_in_workers(settings: Settings, listener: socket.socket) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from s3t.deletion.holding import Limits
 from s3t_server.tokens import SCOPES
 
 VARIABLE = "S3T_SERVE"
@@ -16,38 +14,27 @@ VARIABLE = "S3T_SERVE"
 
 
 class Settings(BaseModel):
-    """Settings of a server."""
+    """Settings of a server. `s3t serve --help` explains those that are its options; here None is no bound."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     runs: tuple[Path, ...] = Field(min_length=1)
     """Run folders. Each is served under its folder's name, the first one also without it."""
     host: str = "127.0.0.1"
-    """Address to listen at."""
     port: int = Field(default=8080, ge=0, le=65_535)
-    """Port to listen at; 0: any free one."""
     workers: int = Field(default=1, ge=1, le=256)
-    """Processes that answer, each with the runs' models in memory."""
     open_scopes: tuple[str, ...] = ()
-    """Scopes that need no token."""
     repair: bool = True
-    """Begin repairs by the runs' policies."""
     repair_hours_a_day: Annotated[float, Field(gt=0, le=24)] | None = None
-    """Most hours of each run's repairs in 24; None: no bound."""
     hold_records: Annotated[int, Field(ge=0)] | None = 1_000
-    """Records that a caller may delete within an hour; a request for more is held for approval. None: any number."""
     hold_share: Annotated[float, Field(ge=0, le=1)] | None = 0.25
-    """Share of a shard that requests may delete within an hour; one for more is held. None: any share."""
     engine: Annotated[str, Field(pattern=r"^https?://[^/@]+(/.*)?$")] | None = None
-    """Address of an engine with LoRA adapters that computes the answers; None: this process does."""
     engine_adapters: Path | None = None
-    """Folder for exports, which this process and the engine see under the same path."""
     engine_seconds: float = Field(default=30.0, gt=0)
     """Longest wait of an answer for the engine, in seconds."""
     exact: bool = False
-    """Answer each request alone: then its bits do not depend on requests beside it."""
     wait: Annotated[float, Field(ge=0, le=1)] = 0.002
-    """Longest wait for other requests to answer together, in seconds."""
+    """Longest wait for requests to be answered together, in seconds."""
     max_body_bytes: int = Field(default=1_048_576, ge=1)
     """Largest body of a request, in bytes."""
     max_inputs: int = Field(default=256, ge=1)
@@ -77,13 +64,10 @@ class Settings(BaseModel):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        problems = [
-            f"there is no scope {scope!r}: {', '.join(SCOPES)}" for scope in self.open_scopes if scope not in SCOPES
-        ]
-        names = self.names
-        problems += [
-            f"two runs are called {name}; rename a folder" for name in sorted({*names}) if names.count(name) > 1
-        ]
+        scopes, names = ", ".join(SCOPES), self.names
+        problems = [f"there is no scope {scope!r}: {scopes}" for scope in self.open_scopes if scope not in SCOPES]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        problems += [f"two runs are called {name}; rename a folder" for name in twice]
         if (self.engine is None) != (self.engine_adapters is None):
             problems.append("an engine and the folder of its adapters (--engine, --engine-adapters) are given together")
         if self.engine is not None and self.workers > 1:
@@ -93,15 +77,5 @@ class Settings(BaseModel):
         return self
 
     @property
-    def limits(self) -> Limits:
-        return Limits(records=self.hold_records, share=self.hold_share)
-
-    @property
     def names(self) -> tuple[str, ...]:
-        """Names under which the runs are served."""
         return tuple(run.absolute().name for run in self.runs)
-
-    @classmethod
-    def of_environment(cls) -> Settings:
-        """The settings of the server whose worker this process is."""
-        return cls.model_validate_json(os.environ[VARIABLE])

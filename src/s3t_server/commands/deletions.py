@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 import s3t
 from s3t.cli.display import moment
@@ -19,14 +20,14 @@ if TYPE_CHECKING:
 
 BY = "the command line"
 """Name under which decisions of this command are noted. Who can open the run's folder may decide."""
-IdArgument = Annotated[str, typer.Argument(metavar="ID", help="From s3t deletions held.", show_default=False)]
+IdArgument = Annotated[str, Argument(metavar="ID", help="From s3t deletions held.", show_default=False)]
 
 
 def held(
     run: RunArgument,
-    waiting: Annotated[bool, typer.Option("--waiting", help="Only those that wait for a decision.")] = False,
-    asked_by: Annotated[str | None, typer.Option("--asked-by", metavar="NAME", help="Only those of one token.")] = None,
-    limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="So many at most.")] = None,
+    waiting: Annotated[bool, Option("--waiting", help="Only those that wait for a decision.")] = False,
+    asked_by: Annotated[str | None, Option(metavar="NAME", help="Only those of one token.")] = None,
+    limit: Annotated[int | None, Option(metavar="N", min=1, help="So many at most.")] = None,
 ) -> Output:
     """List held requests with their reasons and decisions, the newest first. Names are not shown: none are kept.
 
@@ -50,14 +51,10 @@ def refuse(
     run: RunArgument,
     reason: Annotated[
         str,
-        typer.Option(
-            "--reason", metavar="TEXT", help="Reason; it is kept, and shown to the caller that asked. Name no person."
-        ),
+        Option(metavar="TEXT", help="Reason; it is kept, and shown to the caller that asked. Name no person."),
     ],
-    id: Annotated[str | None, typer.Argument(metavar="[ID]", help="From s3t deletions held.")] = None,
-    asked_by: Annotated[
-        str | None, typer.Option("--asked-by", metavar="NAME", help="Instead of ID: all of one token that wait.")
-    ] = None,
+    id: Annotated[str | None, Argument(metavar="[ID]", help="From s3t deletions held.")] = None,
+    asked_by: Annotated[str | None, Option(metavar="NAME", help="Instead of ID: all of one token that wait.")] = None,
 ) -> Output:
     """Refuse a held request: nothing of it is deleted, and its names are forgotten."""
     if (id is None) == (asked_by is None):

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 import s3t
 from s3t.cli.output import Output
@@ -16,69 +17,48 @@ from s3t.wording import problem_lines
 if TYPE_CHECKING:
     from s3t_server.settings import Settings
 
-RunsArgument = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.", show_default=False)]
-
-OpenOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--open",
-        metavar="SCOPE",
-        help="Needs no token: predict, operate, audit or delete; repeatable. Without, everything needs one.",
-    ),
-]
-HoldRecordsOption = Annotated[
-    int,
-    typer.Option(
-        "--hold-records",
-        metavar="N",
-        help="Records that a token may delete within an hour; a request for more is held until an operator "
-        "approves it (s3t deletions). 0: each is held.",
-    ),
-]
-HoldShareOption = Annotated[
-    float,
-    typer.Option("--hold-share", metavar="F", help="Share of a shard that may be deleted within an hour, 0 to 1."),
-]
-HoursOption = Annotated[
-    float | None,
-    typer.Option("--repair-hours-a-day", metavar="H", help="Hours of repairs in 24, at most; without, any."),
-]
-EngineOption = Annotated[
-    str | None,
-    typer.Option("--engine", metavar="URL", help="An engine with LoRA adapters (vLLM) that computes the answers."),
-]
-EngineAdaptersOption = Annotated[
-    Path | None,
-    typer.Option("--engine-adapters", metavar="DIR", help="Folder for adapters, at the same path for the engine."),
-]
-
 
 def serve(
-    runs: RunsArgument,
+    runs: Annotated[list[Path], Argument(metavar="RUN...", help="Run folders.", show_default=False)],
     host: Annotated[
-        str, typer.Option("--host", metavar="ADDRESS", help="Address to listen at; by default this machine alone.")
+        str, Option(metavar="ADDRESS", help="Address to listen at; by default this machine alone.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", metavar="N", help="Port to listen at; 0: any free one.")] = 8080,
-    workers: Annotated[
-        int, typer.Option("--workers", metavar="N", help="Processes that answer, each with the models in memory.")
-    ] = 1,
-    open_scope: OpenOption = None,
-    repair: Annotated[
-        bool, typer.Option("--repair/--no-repair", help="Begin repairs by the run's policy (deletion.repair).")
-    ] = True,
-    hours_a_day: HoursOption = None,
-    hold_records: HoldRecordsOption = 1_000,
-    hold_share: HoldShareOption = 0.25,
-    no_hold: Annotated[bool, typer.Option("--no-hold", help="Hold no request.")] = False,
+    port: Annotated[int, Option(metavar="N", help="Port to listen at; 0: any free one.")] = 8080,
+    workers: Annotated[int, Option(metavar="N", help="Processes that answer, each with the models in memory.")] = 1,
+    open_scope: Annotated[
+        list[str] | None,
+        Option(
+            "--open",
+            metavar="SCOPE",
+            help="Needs no token: predict, operate, audit or delete; repeatable. Without, everything needs one.",
+        ),
+    ] = None,
+    repair: Annotated[bool, Option(help="Begin repairs by the run's policy (deletion.repair).")] = True,
+    repair_hours_a_day: Annotated[
+        float | None, Option(metavar="H", help="Hours of repairs in 24, at most; without, any.")
+    ] = None,
+    hold_records: Annotated[
+        int,
+        Option(
+            metavar="N",
+            help="Records that a token may delete within an hour; a request for more is held until an operator "
+            "approves it (s3t deletions). 0: each is held.",
+        ),
+    ] = 1_000,
+    hold_share: Annotated[
+        float, Option(metavar="F", help="Share of a shard that may be deleted within an hour, 0 to 1.")
+    ] = 0.25,
+    no_hold: Annotated[bool, Option("--no-hold", help="Hold no request.")] = False,
     exact: Annotated[
-        bool,
-        typer.Option("--exact", help="Answer each request alone, so that its last bits do not depend on others."),
+        bool, Option("--exact", help="Answer each request alone, so that its last bits do not depend on others.")
     ] = False,
-    wait_ms: Annotated[
-        float, typer.Option("--wait-ms", metavar="MS", help="Longest wait for requests to be answered together.")
-    ] = 2.0,
-    engine: EngineOption = None,
-    engine_adapters: EngineAdaptersOption = None,
+    wait_ms: Annotated[float, Option(metavar="MS", help="Longest wait for requests to be answered together.")] = 2.0,
+    engine: Annotated[
+        str | None, Option(metavar="URL", help="An engine with LoRA adapters (vLLM) that computes the answers.")
+    ] = None,
+    engine_adapters: Annotated[
+        Path | None, Option(metavar="DIR", help="Folder for adapters, at the same path for the engine.")
+    ] = None,
 ) -> Output:
     """Answer over HTTP, and delete people while it answers; no answer uses a deleted record.
 
@@ -93,7 +73,7 @@ def serve(
         workers=workers,
         open_scopes=tuple(open_scope or ()),
         repair=repair,
-        repair_hours_a_day=hours_a_day,
+        repair_hours_a_day=repair_hours_a_day,
         hold_records=None if no_hold else hold_records,
         hold_share=None if no_hold else hold_share,
         exact=exact,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 import s3t
 from s3t.cli.display import moment, print_table
@@ -15,7 +16,7 @@ from s3t.cli.output import Output
 if TYPE_CHECKING:
     from s3t.results.serving import Token
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The token's holder.", show_default=False)]
+NameArgument = Annotated[str, Argument(metavar="NAME", help="The token's holder.", show_default=False)]
 
 
 def create(
@@ -23,19 +24,17 @@ def create(
     name: NameArgument,
     scope: Annotated[
         list[str] | None,
-        typer.Option(
-            "--scope",
+        Option(
             metavar="SCOPE",
             help="A right of the holder; repeatable. predict: answers. delete: deletions, and their states. operate: "
             "status, forecast, metrics, repairs; with delete, dry runs. audit: the log of deletions.",
         ),
     ] = None,
     days: Annotated[
-        float | None, typer.Option("--days", metavar="N", help="Days after which it expires; without, it does not.")
+        float | None, Option(metavar="N", help="Days after which it expires; without, it does not.")
     ] = None,
     per_minute: Annotated[
-        int | None,
-        typer.Option("--per-minute", metavar="N", help="Requests in a minute, at each server process; without, any."),
+        int | None, Option(metavar="N", help="Requests in a minute, at each server process; without, any.")
     ] = None,
 ) -> Output:
     """Make a token and print it. It cannot be shown again: the run keeps its hash alone.
