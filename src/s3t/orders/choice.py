@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -9,19 +10,9 @@ from dataclasses import replace
 from s3t.core import Order
 from s3t.errors import SettingError
 from s3t.events import Progress, silent
-from s3t.orders.rules import (
-    bms,
-    bms_problem,
-    conditional,
-    cyclic,
-    cyclic_adjacent,
-    full,
-    full_problem,
-    random_orders,
-    sorted_cyclic,
-)
+from s3t.orders.rules import bms, conditional, cyclic, cyclic_adjacent, full, random_orders, sorted_cyclic
 from s3t.orders.setting import Setting, completed
-from s3t.orders.survival import survival, survival_problem
+from s3t.orders.survival import ENUMERATED_SLICES, survival
 from s3t.wording import did_you_mean
 
 SELECTORS: dict[str, Callable[[Setting], tuple[Order, ...]]] = {
@@ -42,7 +33,11 @@ DEFAULT_SELECTOR = "survival"
 KNOW_NO_PRIOR = ("cyclic", "cyclic-adjacent", "random", "full")
 """Selectors that choose the same orders whatever the prior."""
 
-_LIMITS = {"survival": survival_problem, "bms": bms_problem, "full": full_problem}
+MAX_FULL_SLICES = 8
+"""8! = 40,320 orders."""
+MAX_SURVIVAL_SLICES = 512
+MAX_SAMPLED_DELETIONS = 256
+"""Largest number in the horizon where `survival` samples sets of hit slices; 65,536 samples of it take 0.1 GB."""
 
 
 def no_selector(name: str) -> str:
@@ -53,8 +48,24 @@ def no_selector(name: str) -> str:
 
 def selector_problem(selector: str, setting: Setting) -> str | None:
     """The reason why a selector has no orders for the setting; None if none is known before the search."""
-    limit = _LIMITS.get(selector)
-    return None if limit is None else limit(setting)
+    slices, budget, furthest = setting.slices, setting.budget, max(setting.horizon)
+    if selector == "survival" and slices > MAX_SURVIVAL_SLICES:
+        return f"survival takes at most {MAX_SURVIVAL_SLICES} slices, not {slices}; take cyclic"
+    if selector == "survival" and slices > ENUMERATED_SLICES and furthest > MAX_SAMPLED_DELETIONS:
+        return (
+            f"survival looks at most {MAX_SAMPLED_DELETIONS} deletions ahead for more than {ENUMERATED_SLICES} slices, "
+            f"not {furthest}; shorten the horizon"
+        )
+    if selector == "bms" and budget > slices:
+        return (
+            f"bms gives at most {slices} orders of {slices} slices, not {budget}; lower the budget, or take survival, "
+            "conditional or cyclic"
+        )
+    if selector == "full" and slices > MAX_FULL_SLICES:
+        return f"full takes at most {MAX_FULL_SLICES} slices, not {slices}; take survival and a smaller budget"
+    if selector == "full" and budget != (total := math.factorial(slices)):
+        return f"full takes all {total} orders of {slices} slices, not {budget}; set the budget to {total}"
+    return None
 
 
 def select(selector: str, setting: Setting, *, progress: Progress = silent) -> tuple[Order, ...]:

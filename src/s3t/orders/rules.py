@@ -22,8 +22,6 @@ from s3t.core import Order
 from s3t.errors import SettingError
 from s3t.orders.setting import Setting, power, scores
 
-MAX_FULL_SLICES = 8
-"""8! = 40,320 orders."""
 MIN_TRIES, TRIES_A_SEQUENCE = 1000, 50
 """Samples of `conditional` in a row that may repeat earlier orders: 50 a wanted sequence, and at least 1000."""
 
@@ -39,9 +37,8 @@ def cyclic(setting: Setting) -> tuple[Order, ...]:
     ((0, 1, 2), (1, 2, 0), (2, 0, 1), (0, 2, 1), (1, 0, 2))
     """
     slices, budget = setting.slices, setting.budget
-    if budget <= slices:
-        return tuple(_rotated(slices, (index * slices // budget,)) for index in range(budget))
-    return tuple(order_of_number(slices, index) for index in range(budget))
+    numbers = (index * slices // budget if budget <= slices else index for index in range(budget))
+    return tuple(order_of_number(slices, number) for number in numbers)
 
 
 def cyclic_adjacent(setting: Setting) -> tuple[Order, ...]:
@@ -66,19 +63,12 @@ def order_of_number(slices: int, number: int) -> Order:
 
     The number's digits in base L, L-1, ..., lowest first, say how far each suffix is rotated.
     """
-    turns = []
-    for length in range(slices, 1, -1):
-        number, turn = divmod(number, length)
-        turns.append(turn)
-    return _rotated(slices, tuple(turns))
-
-
-def _rotated(slices: int, turns: tuple[int, ...]) -> Order:
-    """0..L-1 rotated by turns[0], then its suffix after position i rotated by turns[i]."""
-    order = list(range(slices))
-    for position, turn in enumerate(turns):
+    order, position = list(range(slices)), 0
+    while number:
+        number, turn = divmod(number, slices - position)
         suffix = order[position:]
         order[position:] = suffix[turn:] + suffix[:turn]
+        position += 1
     return tuple(order)
 
 
@@ -106,17 +96,6 @@ def full(setting: Setting) -> tuple[Order, ...]:
     24
     """
     return tuple(itertools.permutations(range(setting.slices)))
-
-
-def full_problem(setting: Setting) -> str | None:
-    """The reason why the setting is not one of all orders; None if it is."""
-    slices = setting.slices
-    if slices > MAX_FULL_SLICES:
-        return f"full takes at most {MAX_FULL_SLICES} slices, not {slices}; take survival and a smaller budget"
-    total = math.factorial(slices)
-    if setting.budget != total:
-        return f"full takes all {total} orders of {slices} slices, not {setting.budget}; set the budget to {total}"
-    return None
 
 
 def random_orders(setting: Setting) -> tuple[Order, ...]:
@@ -213,14 +192,3 @@ def bms(setting: Setting) -> tuple[Order, ...]:
     all_orders: list[Order] = [tuple(order) for order in by_top.tolist()]
     best = np.argsort(-scores(all_orders, setting.probabilities, setting.deletions), kind="stable")
     return tuple(all_orders[index] for index in best[: setting.budget])
-
-
-def bms_problem(setting: Setting) -> str | None:
-    """The reason why BMS has no orders for the setting; None if it has."""
-    slices, budget = setting.slices, setting.budget
-    if budget > slices:
-        return (
-            f"bms gives at most {slices} orders of {slices} slices, not {budget}; lower the budget, or take survival, "
-            "conditional or cyclic"
-        )
-    return None

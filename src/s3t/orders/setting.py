@@ -187,11 +187,6 @@ def mean_distance(orders: Sequence[Order]) -> float:
     """
     if len(orders) < 2:
         return 0.0
-    columns = np.asarray(orders)
-    slices = columns.shape[1]
-    pairs = len(orders) * (len(orders) - 1) // 2
-    agreeing = 0
-    for position in range(slices):
-        counts = np.bincount(columns[:, position], minlength=slices)
-        agreeing += int((counts * (counts - 1) // 2).sum())
-    return float(slices - agreeing / pairs)
+    counts = [np.bincount(column) for column in np.asarray(orders).T]
+    agreeing = sum(int((count * (count - 1) // 2).sum()) for count in counts)
+    return len(orders[0]) - agreeing / math.comb(len(orders), 2)

@@ -24,11 +24,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from s3t.core import Order
 from s3t.events import Progress, WorkStep, silent, telling
@@ -36,14 +34,8 @@ from s3t.orders.rules import bms, cyclic, sorted_cyclic
 from s3t.orders.setting import Floats, Ints, Setting, completed, power
 from s3t.wording import counted
 
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
-
 ENUMERATED_SLICES = 12
 """Largest number of slices of which all 2^L sets are listed."""
-MAX_SURVIVAL_SLICES = 512
-MAX_SAMPLED_DELETIONS = 256
-"""Largest number in the horizon where sets of hit slices are sampled; 65,536 samples of it take 0.1 GB."""
 LONG_EVALUATIONS = 10_000
 """Evaluations of a search from which on progress hears of it."""
 MAX_EVALUATIONS = 160_000
@@ -78,18 +70,6 @@ def survival(setting: Setting, *, progress: Progress = silent) -> tuple[Order, .
     rivals = [sorted_cyclic(setting), cyclic(setting), *([bms(setting)] if setting.budget <= setting.slices else [])]
     judge = _judging(setting)
     return max([searched, *rivals], key=lambda orders: expected_worth(orders, setting, judge))  # the first of equals
-
-
-def survival_problem(setting: Setting) -> str | None:
-    """The reason why `survival` has no orders for the setting; None if it has."""
-    if setting.slices > MAX_SURVIVAL_SLICES:
-        return f"survival takes at most {MAX_SURVIVAL_SLICES} slices, not {setting.slices}; take cyclic"
-    if setting.slices > ENUMERATED_SLICES and max(setting.horizon) > MAX_SAMPLED_DELETIONS:
-        return (
-            f"survival looks at most {MAX_SAMPLED_DELETIONS} deletions ahead for more than {ENUMERATED_SLICES} slices, "
-            f"not {max(setting.horizon)}; shorten the horizon"
-        )
-    return None
 
 
 def expected_worth(orders: tuple[Order, ...], setting: Setting, hits: Hits | None = None) -> float:
@@ -236,24 +216,19 @@ class _Search:
 
     def run(self) -> tuple[Order, ...]:
         """B distinct orders, the given ones first."""
-        self._construct()
-        if len(self._orders) == self._setting.budget:
-            self._improve()
-            self._shake()
-        self._tell(self._to_tell)
-        if len(self._orders) == self._setting.budget:
-            return tuple(self._orders)
-        return completed(self._orders, cyclic(self._setting), self._setting.budget)
-
-    def _construct(self) -> None:
-        best = self._best(self._depths)
-        while len(self._orders) < self._setting.budget and not self._spent():
+        budget, best = self._setting.budget, self._best(self._depths)
+        while len(self._orders) < budget and not self._spent():
             order = self._build(len(self._orders), best)
             if order is None:
                 break  # nothing left to gain: the rest may be any
             self._orders.append(order)
             self._depths.append(self._hits.depths(order))
             best = np.maximum(best, self._depths[-1])
+        if len(self._orders) == budget:
+            self._improve()
+            self._shake()
+        self._tell(self._to_tell)
+        return completed(self._orders, cyclic(self._setting), budget)
 
     def _improve(self) -> None:
         for _ in range(MAX_SWEEPS):
@@ -341,47 +316,17 @@ def _tops(setting: Setting) -> list[int | None]:
     return (tops + [*fresh] + [None] * setting.budget)[: setting.budget]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Prefixes:
-    """The prefixes that go on at one depth, side by side, and what orders beside others gain from sets of hits.
+class _Beam:
+    """Builds orders against given sets of hits; `width` prefixes go on at each depth. F(0)..F(L) is `worth`.
 
-    Shapes: P prefixes, L slices, S sets of hits, among them all that a prefix has survived.
+    Shapes: P prefixes, side by side; L slices; S sets of hits, among them all that a prefix has survived.
     """
 
-    orders: list[Order]
-    members: list[int]
-    """Each prefix's set of slices as a bit mask: the sum of 2^i over its slices i."""
-    gained: Floats
-    """P: what each has gained from the sets that it has not survived."""
-    surviving: Floats
-    """P x S: 1 where a prefix has survived a set, else 0."""
-    weights: Floats
-    """S, in integer units."""
-    rest: Ints
-    """S: depths that the other orders reach."""
-    kinds: Ints
-    """S: numbers of (hits, rest) in a row of `_Beam._expected`."""
-    hit: csr_array
-    """L x S: 1 where a slice is in a set."""
-
-    def reduced(self) -> _Prefixes:
-        """Without the sets that no prefix has survived, if they are many."""
-        few = _FEW * self.surviving.shape[1]
-        if np.count_nonzero(self.surviving[0]) > few:
-            return self
-        left = np.asarray(self.surviving.any(axis=0))
-        if np.count_nonzero(left) > few:
-            return self
-        sets = {name: getattr(self, name)[left] for name in ("weights", "rest", "kinds")}
-        return replace(self, surviving=self.surviving[:, left], hit=_columns(self.hit, left), **sets)
-
-
-class _Beam:
-    """Builds orders against given sets of hits; `width` prefixes go on at each depth. F(0)..F(L) is `worth`."""
-
     def __init__(self, hits: Hits, worth: Sequence[float], *, width: int) -> None:
+        from scipy.sparse import csr_array  # here: importing it takes a tenth of a second
+
         self._slices = len(worth) - 1
-        self._hits = hits
+        self._counts = hits.counts
         self._width = width
         value = np.asarray(worth)
         self._weights = hits.weights * (_UNIT / value[-1])
@@ -389,10 +334,9 @@ class _Beam:
         expected = _expected_gains(value, int(hits.counts.max()))
         self._expected = expected.reshape(len(expected), -1)  # [depth, (hits, rest)]
         sets, places = np.nonzero(hits.slices < self._slices)
-        members = hits.slices[sets, places]
-        ordered = np.argsort(members, kind="stable")
-        starts = np.concatenate([[0], np.bincount(members, minlength=self._slices).cumsum()])
-        self._hit = _of_rows(sets[ordered].astype(np.int32), starts, len(hits.counts))
+        shape = self._slices, len(hits.counts)
+        self._hit = csr_array((np.ones(len(sets)), (hits.slices[sets, places], sets)), shape=shape)
+        """L x S: 1 where a slice is in a set."""
         self.evaluations = 0
         """Prefixes whose continuations have been judged."""
 
@@ -402,73 +346,51 @@ class _Beam:
 
     def build(self, rest: Ints, *, top: int | None, taken: Collection[Order]) -> Order | None:
         """The best order found that is not taken; None if all that were found are. `rest`: N depths of the others."""
-        counts = self._hits.counts
-        prefixes = _Prefixes(
-            orders=[()],
-            members=[0],
-            gained=np.zeros(1),
-            surviving=(rest < self._slices - counts).astype(np.float64)[None, :],
-            weights=self._weights,
-            rest=rest,
-            kinds=counts * (self._slices + 1) + rest,
-            hit=self._hit,
-        )
-        for depth in range(1, self._slices + 1):
-            prefixes = self._next(prefixes.reduced(), depth, top if depth == 1 else None)
-        return next((order for order in prefixes.orders if order not in taken), None)
+        slices, weights, hit = self._slices, self._weights, self._hit
+        kinds = self._counts * (slices + 1) + rest  # S: numbers of (hits, rest) in a row of `_expected`
+        orders: list[Order] = [()]
+        members = [0]  # slices of each prefix as a bit mask
+        gained = np.zeros(1)  # P: from the sets that a prefix has not survived
+        surviving = (rest < slices - self._counts).astype(np.float64)[None, :]  # P x S: 1 where it has survived a set
+        for depth in range(1, slices + 1):
+            left = np.asarray(surviving.any(axis=0))
+            if np.count_nonzero(left) <= _FEW * len(left):
+                surviving, hit = surviving[:, left], hit[:, left]
+                weights, rest, kinds = weights[left], rest[left], kinds[left]
+            going_on = np.rint(weights * self._expected[depth].take(kinds))  # S: gains if a prefix survives a set,
+            ending = np.rint(weights * self._ended[depth - 1].take(rest))  # and if it ends here
+            at_stake = np.empty(surviving.shape[::-1])
+            np.multiply(surviving, going_on - ending, out=at_stake.T)
+            scores = (gained + surviving @ going_on)[:, None] - (hit @ at_stake).T  # P x L, with each slice added
+            for row, order in enumerate(orders):
+                scores[row, list(order)] = -np.inf
+            if depth == 1 and top is not None:
+                scores[:, np.arange(slices) != top] = -np.inf
+            self.evaluations += len(orders)
+            chosen = self._chosen(scores, members)
+            parents = [index for index, _ in chosen]
+            gained, surviving = gained[parents], surviving[parents]
+            for row, (_, added) in enumerate(chosen):
+                sets = hit.indices[hit.indptr[added] : hit.indptr[added + 1]]
+                gained[row] += ending[sets] @ surviving[row, sets]
+                surviving[row, sets] = 0
+            orders = [(*orders[index], added) for index, added in chosen]
+            members = [members[index] | 1 << added for index, added in chosen]
+        return next((order for order in orders if order not in taken), None)
 
-    def _next(self, prefixes: _Prefixes, depth: int, top: int | None) -> _Prefixes:
-        """The best continuations of prefixes by one slice."""
-        scores, ending = self._judge(prefixes, depth)
-        if top is not None:
-            scores[:, np.arange(self._slices) != top] = -np.inf
+    def _chosen(self, scores: Floats, members: list[int]) -> list[tuple[int, int]]:
+        """The best continuations: (prefix, slice added)."""
         ranked = np.argsort(-scores, axis=None, kind="stable")[: np.count_nonzero(scores > -np.inf)]
         best: dict[int, tuple[int, int]] = {}
+        whole = (1 << self._slices) - 1
         for number in ranked.tolist():
             index, added = divmod(number, self._slices)
             # The same slices in another order go on in the same way: the best is kept. Whole orders all have the same.
-            key = number if depth == self._slices else prefixes.members[index] | 1 << added
-            best.setdefault(key, (index, added))
+            key = members[index] | 1 << added
+            best.setdefault(number if key == whole else key, (index, added))
             if len(best) == self._width:
                 break
-        parents = [index for index, _ in best.values()]
-        gained, surviving = prefixes.gained[parents], prefixes.surviving[parents]
-        for row, (_, added) in enumerate(best.values()):
-            hit = prefixes.hit.indices[prefixes.hit.indptr[added] : prefixes.hit.indptr[added + 1]]
-            gained[row] += ending[hit] @ surviving[row, hit]
-            surviving[row, hit] = 0
-        orders = [(*prefixes.orders[index], added) for index, added in best.values()]
-        members = [prefixes.members[index] | 1 << added for index, added in best.values()]
-        return replace(prefixes, orders=orders, members=members, gained=gained, surviving=surviving)
-
-    def _judge(self, prefixes: _Prefixes, depth: int) -> tuple[Floats, Floats]:
-        """Expected gains of prefixes with each slice added, P x L (-inf if it is in the prefix already).
-
-        Second, the gains from each of the S sets of hits if a prefix ends here."""
-        self.evaluations += len(prefixes.orders)
-        surviving = prefixes.surviving
-        going_on = np.rint(prefixes.weights * self._expected[depth].take(prefixes.kinds))
-        ending = np.rint(prefixes.weights * self._ended[depth - 1].take(prefixes.rest))
-        at_stake = np.empty(surviving.shape[::-1])
-        np.multiply(surviving, going_on - ending, out=at_stake.T)
-        scores = (prefixes.gained + surviving @ going_on)[:, None] - (prefixes.hit @ at_stake).T
-        for row, order in enumerate(prefixes.orders):
-            scores[row, list(order)] = -np.inf
-        return scores, ending
-
-
-def _columns(matrix: csr_array, chosen: npt.NDArray[np.bool_]) -> csr_array:
-    """Some columns of a matrix of zeros and ones."""
-    kept = chosen[matrix.indices]
-    renumbered = (np.cumsum(chosen, dtype=np.int32) - 1)[matrix.indices[kept]]
-    starts = np.concatenate([[0], np.cumsum(kept)])[matrix.indptr]
-    return _of_rows(renumbered, starts, int(np.count_nonzero(chosen)))
-
-
-def _of_rows(columns: npt.NDArray[np.int32], starts: Ints, width: int) -> csr_array:
-    from scipy.sparse import csr_array  # here: importing it takes a tenth of a second
-
-    return csr_array((np.ones(len(columns)), columns, starts.astype(np.int32)), shape=(len(starts) - 1, width))
+        return list(best.values())
 
 
 def _expected_gains(worth: Floats, most_hits: int) -> Floats:

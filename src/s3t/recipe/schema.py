@@ -48,7 +48,7 @@ from s3t.core import (
 from s3t.descriptions import describe
 from s3t.errors import SettingError, listed
 from s3t.orders import DEFAULT_SELECTOR, SELECTORS, Setting, no_selector, prior_rows, selector_problem
-from s3t.orders.rules import MAX_FULL_SLICES
+from s3t.orders.choice import MAX_FULL_SLICES
 from s3t.orders.setting import DEFAULT_DELETIONS, DEFAULT_HORIZON, MOST_NUMBERS
 from s3t.recipe.labels import alike, name_of, refuse_untyped
 from s3t.tasks import TASKS, Task, task_named
