@@ -105,29 +105,10 @@ class Method:
         return round(self.replay * records)
 
 
-def _s3t(**options: Any) -> Method:
-    method = Method(name="s3t", **options)
-    if not method.has_adapters:
-        raise ValueError("trainable: all belongs to sisa, protosisa and full; s3t freezes blocks, and has adapters")
-    return method
-
-
-def _of_one_block(*, name: str, **options: Any) -> Method:
-    method = Method(name=name, one_block=True, one_order=True, **options)
-    if method.replay != 1.0 or not method.top_down:
-        raise ValueError(f"replay and direction belong to s3t; take them out or set another name than {name}")
-    return method
-
-
-def _ridge(**options: Any) -> Method:
-    method = _of_one_block(name="ridge", one_shard=True, trains=False, of_slices="statistics", **options)
-    if not method.has_adapters:
-        raise ValueError("trainable: ridge trains nothing; take it out")
-    return method
-
+_of_one_block = partial(Method, one_block=True, one_order=True)
 
 METHODS: Mapping[str, Callable[..., Method]] = {
-    "s3t": _s3t,
+    "s3t": partial(Method, name="s3t"),
     # Bourtoule et al. 2021: every stage trains the whole adapter on, or all parameters.
     "sisa": partial(_of_one_block, name="sisa"),
     # Yan et al. 2022: sisa, and beside it class means of the base model's features.
@@ -135,10 +116,18 @@ METHODS: Mapping[str, Callable[..., Method]] = {
     # One stage, on the one slice of the one shard.
     "full": partial(_of_one_block, name="full", one_shard=True, one_slice=True),
     # No training: one linear head over all slices, solved from sums on the base model's features.
-    "ridge": _ridge,
+    "ridge": partial(_of_one_block, name="ridge", one_shard=True, trains=False, of_slices="statistics"),
 }
 """Constructors of methods, by name, from the options that a recipe gives."""
 
 
 def method_named(name: str, **options: Any) -> Method:
-    return METHODS[name](**options)
+    """A method with the options that a recipe gives; a ValueError says which of them it does not have."""
+    method = METHODS[name](**options)
+    if method.one_block and (method.replay != 1.0 or not method.top_down):
+        raise ValueError(f"replay and direction belong to s3t; take them out or set another name than {name}")
+    if not method.has_adapters and not method.trains:
+        raise ValueError(f"trainable: {name} trains nothing; take it out")
+    if not method.has_adapters and not method.one_block:
+        raise ValueError("trainable: all belongs to sisa, protosisa and full; s3t freezes blocks, and has adapters")
+    return method
