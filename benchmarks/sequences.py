@@ -163,7 +163,7 @@ def mean_and_error(values: Any) -> dict[str, float]:
 
 def compare_survival(slices: int, budget: int) -> dict[str, Any]:
     setting = Setting(slices=slices, budget=budget)
-    limit = full_budget_depth(AFTER, slices=slices)
+    limit = full_budget_depth(AFTER, [1 / slices] * slices)
     depths, seconds, exact = {}, {}, True
     for name in COMPARED:
         note(f"{name} at {slices} slices, {budget} orders")

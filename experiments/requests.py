@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from s3t.core import AsNeeded, Chains, Order, StageCosts, leaves, without
+from s3t.core import AsNeeded, Chains, Order, StageCosts, lacking, leaves, without
 
 Ints = NDArray[np.int64]
 
@@ -223,7 +223,7 @@ def changes_of_chains(
     def hit(chains: Chains, index: int) -> tuple[Order, Chains, tuple[int, ...]]:
         if (chains, index) not in known:
             left = without(chains, index)
-            depths = [len(prefix) for prefix in policy.missing(left, slices=slices)]
+            depths = [len(prefix) for prefix in lacking(left, policy.planned(left, slices=slices))]
             trained = tuple(depths.count(depth) for depth in range(1, slices + 1))
             known[chains, index] = left[0] if left else (), grown(left), trained
         return known[chains, index]

@@ -14,7 +14,7 @@ from itertools import permutations
 import numpy as np
 from numpy.typing import NDArray
 
-from s3t.core import AsNeeded, Chains, Order, StageCosts, depths_after_hit, leaves, prefixes_of, without
+from s3t.core import AsNeeded, Chains, Order, StageCosts, depths_after_hit, lacking, leaves, prefixes_of, without
 from s3t.core.growth import depth_of
 from s3t.errors import PlanningError
 
@@ -77,14 +77,11 @@ def repaired(policy: AsNeeded, costs: StageCosts) -> Repaired:
     (2.0, 2.0)
     """
     slices = costs.slices
-    policy.check(slices)
     _check(slices, policy.spares + 1)
     world = _world(slices, policy.spares + 1)
     number = {chains: place for place, chains in enumerate(world.states)}
-    choices = [
-        (number[canonical(policy.planned(chains, slices=slices))], policy.missing(chains, slices=slices))
-        for chains in map(leaves, world.states)
-    ]
+    plans = {chains: policy.planned(chains, slices=slices) for chains in map(leaves, world.states)}
+    choices = [(number[canonical(plan)], tuple(lacking(chains, plan))) for chains, plan in plans.items()]
     return _in_the_long_run(world, choices, costs)
 
 

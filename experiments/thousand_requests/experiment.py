@@ -17,7 +17,7 @@ from experiments.runner import Row
 from experiments.runs import untrained
 from experiments.served import SystemSettings
 from experiments.settings import Grown
-from s3t.core import Order, StageCosts
+from s3t.core import Order, StageCosts, prefixes_of
 from s3t.orders import Setting, select
 from s3t.planning.bounds import least_cost
 from s3t.planning.simulation import Deletions
@@ -202,7 +202,7 @@ def grown(config: Config, seconds: Sequence[float], records: int) -> list[Row]:
         means: dict[str, float] = {
             name: statistics.fmean(getattr(outcome, name) for outcome in outcomes) for name in Outcome._fields
         }
-        training = shards * costs.of(each.policy.missing((), slices=config.slices))
+        training = shards * costs.of(prefixes_of(each.policy.planned((), slices=config.slices)))
         bound = config.requests * least_cost(costs, each.depth)
         hours = {"hours": means["compute"] / 3600, "least_hours": bound / 3600}
         found.append({**each.model_dump(), **means, **hours, "training": training})

@@ -9,18 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from s3t.core import Order
 from s3t.errors import InputError
 from s3t.extras import how_to_install
 from s3t.files import writing_problems
+from s3t.orders.setting import Floats, Ints
 from s3t.store.disk import storage_errors, write_durably
 
 if TYPE_CHECKING:
     from s3t.comparison import Comparison
-
-Floats = NDArray[np.float64]
 
 SUFFIXES = (".png", ".svg", ".pdf")
 
@@ -110,13 +108,13 @@ def draw_depths(
         axes.spines[["top", "right"]].set_visible(False)
 
 
-def _quantile(retained: Floats, share: float) -> NDArray[np.int64]:
+def _quantile(retained: Floats, share: float) -> Ints:
     """R depths: the smallest k that at least this share of the shards does not exceed."""
     beyond = np.concatenate([retained[:, 1:], np.zeros((len(retained), 1))], axis=1)  # P[depth > k]
     return np.asarray(np.argmax(beyond <= 1 - share + 1e-12, axis=1))
 
 
-def draw_confusion(confusion: NDArray[np.int64], classes: Sequence[str], path: Path, *, title: str) -> None:
+def draw_confusion(confusion: Ints, classes: Sequence[str], path: Path, *, title: str) -> None:
     """Draw a confusion matrix: a row a right label, a column an answer, coloured by the share of the row.
 
     `confusion` are C x C records.

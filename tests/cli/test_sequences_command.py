@@ -143,7 +143,7 @@ def test_people_read_the_orders_and_how_far_they_are_from_the_best():
     shown = invoke("--slices", 4, "--budget", 24, "--selector", "full").stdout
     assert "0 1 2 3" in shown
     assert "and 4 more" in shown
-    limit = full_budget_depth([2], slices=4)[0]
+    limit = full_budget_depth([2], [0.25] * 4)[0]
     assert f"{limit:.4f}" in shown
     assert re.search(r"100\.0%|99\.\d%", shown)
     assert "expected depths: from 100,000 simulated histories" in shown

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from s3t.core import AsNeeded, StageCosts, depths_after_hit, leaves, prefixes_of, without
-from s3t.core.growth import by_worth, depth_of, may_begin, worth
+from s3t.core import AsNeeded, Forests, StageCosts, depths_after_hit, lacking, leaves, prefixes_of, without
+from s3t.core.growth import depth_of, may_begin, worth
 from s3t.errors import PlanningError
 
 
@@ -43,7 +43,7 @@ def test_a_repair_gives_the_chains_that_were_asked_for(shard):
 @given(shards())
 def test_only_what_is_missing_is_trained_and_nothing_alive_is_left(shard):
     policy, known, alive = shard
-    missing = policy.missing(alive, **known)
+    missing = lacking(alive, policy.planned(alive, **known))
     there = prefixes_of(alive)
     assert not there & set(missing)
     assert len(set(missing)) == len(missing)
@@ -73,9 +73,10 @@ def test_a_repair_that_stops_on_its_way_goes_on_to_the_same_chains(shard, data):
     policy, known, alive = shard
     slices, chances = known["slices"], known["chances"]
     costs = StageCosts(tuple(data.draw(st.lists(st.integers(1, 50), min_size=slices, max_size=slices))))
-    order = by_worth(policy, [alive], costs, [chances or [1 / slices] * slices])
+    growth = Forests(policy=policy, costs=costs, chances=(tuple(chances or [1 / slices] * slices),))
+    order = growth.missing([prefixes_of(alive)])
     done = data.draw(st.integers(0, len(order)))
-    halfway = leaves((*prefixes_of(alive), *(prefix for _, prefix in order[:done])))
+    halfway = leaves((*prefixes_of(alive), *(stage.prefix for stage in order[:done])))
     assert set(policy.planned(halfway, **known)) == set(policy.planned(alive, **known))
 
 
@@ -85,8 +86,8 @@ def test_whichever_stages_end_first_a_repair_leads_to_the_same_chains(shard, dat
     """As with several workers, each of which trains what may begin."""
     policy, known, alive = shard
     planned, forest = set(policy.planned(alive, **known)), alive
-    while missing := policy.missing(forest, **known):
-        ready = [prefix for prefix in missing if may_begin(forest, policy.planned(forest, **known), prefix)]
+    while missing := lacking(forest, plan := policy.planned(forest, **known)):
+        ready = [prefix for prefix in missing if may_begin(forest, plan, prefix)]
         together = data.draw(st.lists(st.sampled_from(ready), min_size=1, unique=True), label="trained at once")
         for prefix in data.draw(st.permutations(together), label="their end"):
             forest = leaves((*prefixes_of(forest), prefix))
@@ -100,13 +101,15 @@ def test_depth_after_each_hit_is_that_of_the_forest_without_the_slice():
 
 
 def test_the_most_worth_for_its_cost_is_trained_first_across_shards():
-    policy, costs, chances = AsNeeded(depth=3), StageCosts((1.0, 3.0, 7.0, 12.0)), [[0.25] * 4] * 3
+    policy, costs = AsNeeded(depth=3), StageCosts((1.0, 3.0, 7.0, 12.0))
     alive = [(), ((0, 1, 2),), ((0, 1), (3,))]
-    order = by_worth(policy, alive, costs, chances)
+    growth = Forests(policy=policy, costs=costs, chances=((0.25,) * 4,) * 3)
+    order = [(stage.shard, stage.prefix) for stage in growth.missing(list(map(prefixes_of, alive)))]
     # A dead shard's first stage gives a slice at once; a spare costs little; the third stages are dear.
     assert order[:2] == [(0, (0,)), (0, (0, 1))]
     assert order.index((1, (3,))) < order.index((2, (0, 1, 2)))
-    assert sorted(order) == sorted((s, p) for s, a in enumerate(alive) for p in policy.missing(a, slices=4))
+    missing = [lacking(chains, policy.planned(chains, slices=4)) for chains in alive]
+    assert sorted(order) == sorted((shard, prefix) for shard, each in enumerate(missing) for prefix in each)
 
 
 def test_the_least_likely_slices_are_nearest_to_the_tops():
@@ -137,11 +140,11 @@ def test_numbers_out_of_range_are_all_told(fields, told):
 
 
 def test_a_policy_that_a_shard_has_no_room_for():
-    with pytest.raises(PlanningError, match="at most 4") as caught:
-        AsNeeded(depth=5, spares=4).check(4)
-    assert "at most 3" in str(caught.value)
-    with pytest.raises(PlanningError, match="give 1 to 2"):
-        AsNeeded(depth=2, spare_depth=3).check(4)
+    depth, spares = AsNeeded(depth=5, spares=4).misfits(4)
+    assert "at most 4" in depth
+    assert "at most 3" in spares
+    (spare_depth,) = AsNeeded(depth=2, spare_depth=3).misfits(4)
+    assert "give 1 to 2" in spare_depth
 
 
 @pytest.mark.parametrize("numbers", [(), (1.0, 0.0), (1.0, np.nan), (-1.0,)])

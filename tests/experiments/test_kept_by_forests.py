@@ -17,7 +17,7 @@ from experiments.runs import expected_of, recipe_of, untrained
 from experiments.served import every_order, every_order_of_sisa
 from experiments.settings import load
 from experiments.tasks import task
-from s3t.core import AsNeeded, StageCosts, leaves
+from s3t.core import AsNeeded, StageCosts, lacking, leaves, prefixes_of
 from s3t.orders import Setting, cyclic, survival
 from s3t.planning.bounds import cost_of_a_hit
 from s3t.results.answers import Member
@@ -68,7 +68,7 @@ def test_fixed_orders_serve_with_what_is_untouched_and_repairs_train_what_was_hi
 )
 def test_forests_serve_with_their_longest_live_chain_and_train_what_they_lack(policy, requests):
     policy = AsNeeded(depth=policy[0], spares=policy[1])
-    alive = [set(policy.missing((), slices=SLICES)) for _ in range(SHARDS)]
+    alive = [set(prefixes_of(policy.planned((), slices=SLICES))) for _ in range(SHARDS)]
     for (shard, index), change in zip(
         requests, changes_of_chains(policy, requests, slices=SLICES, shards=SHARDS), strict=True
     ):
@@ -77,7 +77,8 @@ def test_forests_serve_with_their_longest_live_chain_and_train_what_they_lack(po
         assert len(change.hit[shard]) == longest
         assert change.hit[shard] in alive[shard] | {()}
         assert change.hit[1 - shard] == policy.planned(leaves(alive[1 - shard]), slices=SLICES)[0]
-        missing = policy.missing(leaves(alive[shard]), slices=SLICES)
+        there = leaves(alive[shard])
+        missing = lacking(there, policy.planned(there, slices=SLICES))
         assert change.trained == tuple(sum(len(each) == depth for each in missing) for depth in range(1, SLICES + 1))
         alive[shard] |= set(missing)
         assert change.repaired[shard] in alive[shard]
@@ -228,7 +229,7 @@ def grown(recipe, policy):
 
 def serving_of(inventory):
     serving = [inventory.serving(shard) for shard in range(SHARDS)]
-    return tuple(() if each is None else each.order[: each.depth] for each in serving)
+    return tuple(() if each is None else each.prefix for each in serving)
 
 
 @pytest.mark.integration

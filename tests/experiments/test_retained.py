@@ -64,7 +64,7 @@ def test_designs_numbers_for_adjacent_and_spaced_rotations():
 @pytest.mark.parametrize("prior", [None, (0.5, 0.25, 0.25, 0.0)])
 def test_no_orders_keep_more_than_all_of_them(prior):
     found = retained(full(Setting(slices=4, budget=24)), [0, 1, 3, 7], prior=prior).expected_depth
-    assert found == pytest.approx(full_budget_depth([0, 1, 3, 7], slices=4, prior=prior), abs=1e-9)
+    assert found == pytest.approx(full_budget_depth([0, 1, 3, 7], prior or [0.25] * 4), abs=1e-9)
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3])

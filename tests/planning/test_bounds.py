@@ -5,7 +5,6 @@ from itertools import combinations
 import pytest
 
 from s3t.core import AsNeeded, StageCosts
-from s3t.errors import PlanningError
 from s3t.orders import Setting, select
 from s3t.planning.bounds import cost_of_a_hit, least_after_deletion
 from s3t.planning.simulation import Deletions, simulate_repairs
@@ -50,8 +49,3 @@ def test_fixed_orders_keep_what_the_worst_hits_before_leave(slices, selector):
             )
             least = min(depth(orders, hit | {index}) for hit in unrepaired for index in range(slices))
             assert least_after_deletion(orders, below) == least
-
-
-def test_below_no_slices_nothing_is_repaired():
-    with pytest.raises(PlanningError, match="give 1 to 2"):
-        least_after_deletion([(0, 1)], 0)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from s3t.core import AsNeeded, StageCosts, leaves, prefixes_of, without
+from s3t.core import AsNeeded, StageCosts, lacking, leaves, prefixes_of, without
 from s3t.errors import PlanningError
 from s3t.planning.bounds import least_cost
 from s3t.planning.simulation import Deletions, _Forests, simulate_repairs
@@ -36,9 +36,8 @@ def test_all_systems_at_once_do_what_the_policy_says_of_each(depth, spares, spar
     for step in range(40):
         spent = forest.repair(np.arange(rows))
         for row in range(rows):
-            missing = policy.missing(alive[row], slices=slices, chances=likely[row])
-            assert spent[row] == pytest.approx(costs.of(missing))
             planned = policy.planned(alive[row], slices=slices, chances=likely[row])
+            assert spent[row] == pytest.approx(costs.of(lacking(alive[row], planned)))
             assert sorted(chains_of(forest, row)) == sorted(planned), step
             alive[row] = planned
         hits = generator.integers(0, slices, rows)
@@ -98,14 +97,10 @@ def test_the_bound_mixes_depths_where_deep_stages_are_cheap():
     costs = StageCosts((9.0, 1.0, 1.0))
     assert least_cost(costs, 0) == 0
     assert least_cost(costs, 1) == pytest.approx(least_cost(costs, 3) / 3)  # depth 3 for a third of the time
-    with pytest.raises(PlanningError, match="0 to 3"):
-        least_cost(costs, 3.5)
 
 
 def test_unlikely_slices_lower_the_bound():
     assert least_cost(TIMED, 2, chances=[0.7, 0.1, 0.1, 0.1]) < least_cost(TIMED, 2)
-    with pytest.raises(PlanningError, match="3 of them for 4"):
-        least_cost(TIMED, 2, chances=[0.4, 0.3, 0.3])
 
 
 @pytest.mark.parametrize("depth", [2, 3])
@@ -129,12 +124,8 @@ def test_forests_that_differ_by_names_alone_are_one_state():
         assert canonical([tuple(names[index] for index in chain) for chain in chains]) == canonical(chains)
 
 
-def test_what_is_not_solved_or_simulated_says_why():
+def test_what_is_not_solved_says_why():
     with pytest.raises(PlanningError, match="simulate larger ones"):
         optimum(StageCosts((1.0,) * 6), price=1)
     with pytest.raises(PlanningError, match="keep at most 2 after any hit, not 3"):
         optimum(TIMED, price=0.1, least_after_hit=3)
-    with pytest.raises(PlanningError, match="costs of 4 depths") as caught:
-        simulate_repairs(AsNeeded(depth=2), Deletions.uniform(2, 5), costs=TIMED, over=-1, trials=0)
-    assert "-1 deletions" in str(caught.value)
-    assert "0 trials" in str(caught.value)

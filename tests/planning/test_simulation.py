@@ -10,7 +10,6 @@ import pytest
 from experiments.laws import deletion_rate, first_failure
 from experiments.retained import retained
 from s3t.core import AsNeeded, FixedOrders, Forests, Inventory, Place, StageCosts, after_deletion, plan_deletion
-from s3t.errors import PlanningError
 from s3t.orders import Setting, cyclic, random_orders, survival
 from s3t.planning.simulation import (
     NEVER,
@@ -178,16 +177,6 @@ def test_training_costs_every_stage_once():
     assert training_cost([((0, 1, 2),)]) == pytest.approx(6 / 3)
     assert training_cost([((0, 1, 2), (0, 2, 1))]) == pytest.approx((1 + 2 + 3 + 2 + 3) / 3)  # they share stage (0,)
     assert training_cost([cyclic(Setting(slices=4, budget=2))] * 7) == pytest.approx(2 * 10 / 4)
-
-
-def test_systems_that_do_not_fit_are_refused_with_all_that_is_wrong():
-    with pytest.raises(PlanningError) as caught:
-        simulate([((0, 1),), ((0, 0),)], Deletions.uniform(3, 2), trials=0)
-    assert len(caught.value.problems) == 3
-    policy = FixedOrders([((0,),)])
-    with pytest.raises(PlanningError) as caught:
-        simulate_repairs(policy, Deletions.uniform(1, 1), costs=by_slices(1, 1), over=-1, below=2)
-    assert len(caught.value.problems) == 2
 
 
 def test_what_is_retained_is_the_share_of_shards_that_are_so_deep():

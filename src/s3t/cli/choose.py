@@ -378,7 +378,7 @@ def sequences(
             typer.echo(f"and {len(orders) - SHOWN_ORDERS:,} more (--json gives all)")
         typer.echo(f"mean Hamming distance of two orders: {document['mean_distance']:.4g} of {slices}")
         typer.echo(f"the paper's score, summed over all: {document['score']:.6g} (t = {deletions})")
-        limits = full_budget_depth(AFTER, slices=slices, prior=setting.probabilities)
+        limits = full_budget_depth(AFTER, setting.probabilities)
         rows = [
             {
                 "deletions": number,
@@ -459,7 +459,7 @@ def simulate(
     if depth is not None:
         with noted(problems):
             chains = AsNeeded(depth=depth, spares=spares, spare_depth=spare_depth)
-            chains.check(slices)
+            problems += [f"the policy of repair: {problem}" for problem in chains.misfits(slices)]
     if stage_seconds is not None:
         with noted(problems):
             costs = StageCosts(tuple(numbers_in(stage_seconds, where="--stage-seconds")))

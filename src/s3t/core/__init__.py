@@ -8,6 +8,7 @@ from s3t.core.growth import (
     Growth,
     StageCosts,
     depths_after_hit,
+    lacking,
     leaves,
     prefixes_of,
     without,

@@ -33,7 +33,7 @@ class StageCosts:
     """Cost of a stage of each depth, in one unit: seconds, or passes of a record through a layer."""
 
     by_depth: tuple[float, ...]
-    """L numbers; that of depth k at index k - 1."""
+    """That of depth k at index k - 1."""
 
     def __post_init__(self) -> None:
         if not self.by_depth or not all(math.isfinite(cost) and cost > 0 for cost in self.by_depth):
@@ -43,7 +43,6 @@ class StageCosts:
 
     @property
     def slices(self) -> int:
-        """L."""
         return len(self.by_depth)
 
     @classmethod
@@ -75,20 +74,11 @@ class StageCosts:
         return StageCosts(tuple(known.get(depth, ratio * cost) for depth, cost in enumerate(self.by_depth, start=1)))
 
     def in_trainings(self, shards: int) -> StageCosts:
-        """The same in full trainings, each of which passes the records of all shards through all blocks once, as the
-        deepest stages of all shards do.
-
-        >>> StageCosts((1.0, 4.0)).in_trainings(5).by_depth
-        (0.05, 0.2)
-        """
+        """The same in full trainings, each of which costs as much as the deepest stages of all shards."""
         return StageCosts(tuple(cost / (shards * self.by_depth[-1]) for cost in self.by_depth))
 
     def of(self, prefixes: Iterable[Order]) -> float:
-        """Cost of training the stages of some prefixes.
-
-        >>> StageCosts((1.0, 3.0)).of([(0,), (0, 1), (1,)])
-        5.0
-        """
+        """Cost of training the stages of some prefixes."""
         return math.fsum(self.by_depth[len(prefix) - 1] for prefix in prefixes)
 
 
@@ -119,20 +109,12 @@ def without(chains: Iterable[Order], index: int) -> Chains:
 
 
 def prefixes_of(chains: Iterable[Order]) -> frozenset[Order]:
-    """Every live prefix, one a stage.
-
-    >>> sorted(prefixes_of([(0, 1), (2,)]))
-    [(0,), (0, 1), (2,)]
-    """
+    """Every live prefix, one a stage."""
     return frozenset(chain[:depth] for chain in chains for depth in range(1, len(chain) + 1))
 
 
 def depth_of(chains: Chains) -> int:
-    """Slices that serve: those of the longest chain.
-
-    >>> depth_of(((0, 1), (2,))), depth_of(())
-    (2, 0)
-    """
+    """Slices that serve: those of the longest chain."""
     return len(chains[0]) if chains else 0
 
 
@@ -174,18 +156,9 @@ class AsNeeded(BaseModel, frozen=True):
         if self.spare_depth > self.depth:
             yield f"spare_depth {self.spare_depth}: give 1 to {self.depth}, the main chain's depth"
 
-    def check(self, slices: int) -> None:
-        """Check that shards of L slices have room for these chains."""
-        if problems := list(self.misfits(slices)):
-            raise PlanningError("the policy of repair", problems)
-
     @classmethod
     def keeping(cls, *, mean_depth: float, after_deletion: int) -> AsNeeded:
-        """The cheapest chains that serve so many slices, and right after any one hit so many, at most half of all.
-
-        >>> AsNeeded.keeping(mean_depth=2.5, after_deletion=1)
-        AsNeeded(depth=3, spares=1, spare_depth=1)
-        """
+        """The cheapest chains that serve so many slices, and right after any one hit so many, at most half of all."""
         return cls(
             depth=max(math.ceil(mean_depth), after_deletion),
             spares=min(after_deletion, 1),
@@ -200,9 +173,6 @@ class AsNeeded(BaseModel, frozen=True):
         Proof: say that a slice is among the first t of every chain. The last chain that got it had already all slices
         that lie deeper in the others: all but at most t of each. So L - spares t < t, and t is above L / (1 + spares).
         And a hit of the main chain's first slice leaves `spare_depth` at most.
-
-        >>> [AsNeeded(depth=4, spares=spares, spare_depth=3).least_after_hit(4) for spares in (0, 1, 2)]
-        [0, 2, 1]
         """
         return min(self.spare_depth, slices // (1 + self.spares)) if self.spares else 0
 
@@ -213,37 +183,21 @@ class AsNeeded(BaseModel, frozen=True):
         ((0, 1, 2), (3,))
         >>> AsNeeded(depth=3).planned(((3,),), slices=4)  # slice 0 was hit; the spare becomes the main chain
         ((3, 0, 1), (2,))
-        >>> AsNeeded(depth=3).planned((), slices=4, chances=[0.4, 0.3, 0.2, 0.1])
-        ((3, 2, 1), (2,))
 
-        The chains that are `alive` are as `leaves` gives them. `chances` are those of each of L slices to be hit next;
-        None if all are alike.
+        `chances` are those of each of L slices to be hit next; None if all are alike.
         """
         likely = (0.0,) * slices if chances is None else chances
         kept = self.least_after_hit(slices)
-        main, *others = alive or ((),)
-        spares: list[Order] = []
-        for chain in others:
-            if len(spares) < self.spares and chain[0] not in {known[0] for known in (main, *spares)}:
-                spares.append(chain)
-        main = _extended(main, self.depth, beside=spares, chances=likely, kept=kept)
-        for number in range(self.spares):
-            begun = number < len(spares)
-            beside = [main, *(spare for place, spare in enumerate(spares) if place != number)]
-            chain = spares[number] if begun else ()
-            grown = _extended(chain, self.spare_depth, beside=beside, chances=likely, kept=kept)
-            spares[number : number + begun] = [grown]
-        return (main, *spares)
-
-    def missing(self, alive: Chains, *, slices: int, chances: Sequence[float] | None = None) -> tuple[Order, ...]:
-        """The prefixes whose stages a repair trains, parents before children, the main chain's first.
-
-        >>> AsNeeded(depth=3).missing(((0, 1), (3,)), slices=4)
-        ((0, 1, 2),)
-        """
-        there, planned = prefixes_of(alive), self.planned(alive, slices=slices, chances=chances)
-        wanted = [chain[:depth] for chain in planned for depth in range(1, len(chain) + 1)]
-        return tuple(prefix for prefix in wanted if prefix not in there)
+        chains = list(alive[:1]) or [()]
+        for chain in alive[1:]:
+            if len(chains) <= self.spares and all(chain[0] != other[0] for other in chains):
+                chains.append(chain)
+        chains += [()] * (1 + self.spares - len(chains))
+        for number, chain in enumerate(chains):
+            depth = self.spare_depth if number else self.depth
+            beside = chains[:number] + chains[number + 1 :]
+            chains[number] = _extended(chain, depth, beside=beside, chances=likely, kept=kept)
+        return tuple(chains)
 
 
 def _extended(chain: Order, depth: int, *, beside: Sequence[Order], chances: Sequence[float], kept: int) -> Order:
@@ -263,13 +217,21 @@ def _extended(chain: Order, depth: int, *, beside: Sequence[Order], chances: Seq
     return chain + tuple([*first, *rest][: max(0, depth - len(chain))])
 
 
+def lacking(alive: Chains, plan: Chains) -> list[Order]:
+    """The prefixes whose stages a repair trains, parents before children, the main chain's first.
+
+    >>> lacking(((0, 1), (3,)), ((0, 1, 2), (3,)))
+    [(0, 1, 2)]
+    """
+    there = prefixes_of(alive)
+    wanted = [chain[:depth] for chain in plan for depth in range(1, len(chain) + 1)]
+    return [prefix for prefix in wanted if prefix not in there]
+
+
 def may_begin(alive: Chains, plan: Chains, prefix: Order) -> bool:
     """True if a missing stage of a forest with such a plan may be trained now: its parent is alive, and it is its turn.
 
     So what is planned next does not depend on how far a repair has come, in whatever order its stages end.
-
-    >>> may_begin((), ((0, 1), (2,)), (2,)), may_begin(((0, 1),), ((0, 1), (2,)), (2,))
-    (False, True)
     """
     there, main = prefixes_of(alive) | {()}, plan[0]
     if prefix[:-1] not in there:
@@ -297,38 +259,6 @@ def worth(alive: Chains, prefix: Order, chances: Sequence[float]) -> float:
     grown, slices = leaves((*alive, prefix)), len(chances)
     after = zip(chances, depths_after_hit(alive, slices), depths_after_hit(grown, slices), strict=True)
     return depth_of(grown) - depth_of(alive) + sum(chance * (new - old) for chance, old, new in after)
-
-
-def by_worth(
-    policy: AsNeeded, shards: Sequence[Chains], costs: StageCosts, chances: Sequence[Sequence[float]]
-) -> list[tuple[int, Order]]:
-    """Missing stages of all shards, the most worth for its cost first, each after its parent.
-
-    >>> by_worth(AsNeeded(depth=2), [((0, 1), (2,)), ()], StageCosts((1.0, 2.0, 3.0)), [[1 / 3] * 3] * 2)
-    [(1, (0,)), (1, (0, 1)), (1, (2,))]
-    """
-    grown, slices = list(shards), costs.slices
-    likely = list(zip(shards, chances, strict=True))
-    plans = [policy.planned(alive, slices=slices, chances=row) for alive, row in likely]
-    left = [list(policy.missing(alive, slices=slices, chances=row)) for alive, row in likely]
-    order: list[tuple[int, Order]] = []
-
-    def rate(shard: int) -> tuple[float, Order]:
-        alive = grown[shard]
-        ready = [each for each in left[shard] if may_begin(alive, plans[shard], each)]
-        rated = [(worth(alive, each, chances[shard]) / costs.by_depth[len(each) - 1], each) for each in ready]
-        return max(rated, key=lambda one: one[0])  # of equals the first, as planned
-
-    best = {shard: rate(shard) for shard, missing in enumerate(left) if missing}
-    while best:
-        shard = max(best, key=lambda number: (best[number][0], -number))
-        _, prefix = best.pop(shard)
-        order.append((shard, prefix))
-        left[shard].remove(prefix)
-        grown[shard] = leaves((*grown[shard], prefix))
-        if left[shard]:
-            best[shard] = rate(shard)
-    return order
 
 
 @dataclass(frozen=True)
@@ -388,8 +318,28 @@ class Forests:
         return self.policy.planned(there, slices=self.costs.slices, chances=self.chances[shard])
 
     def missing(self, alive: Sequence[Collection[Order]]) -> list[Stage]:
-        shards = [leaves(prefixes) for prefixes in alive]
-        return [Stage(*place) for place in by_worth(self.policy, shards, self.costs, self.chances)]
+        """Stages that a repair trains, the most worth for its cost first, each after its parent."""
+        grown = [leaves(prefixes) for prefixes in alive]
+        plans = [self._planned(shard, there) for shard, there in enumerate(grown)]
+        left = [lacking(there, plan) for there, plan in zip(grown, plans, strict=True)]
+
+        def rate(shard: int) -> tuple[float, Order]:
+            there, chances = grown[shard], self.chances[shard]
+            ready = [each for each in left[shard] if may_begin(there, plans[shard], each)]
+            rated = [(worth(there, each, chances) / self.costs.of([each]), each) for each in ready]
+            return max(rated, key=lambda one: one[0])  # of equals the first, as planned
+
+        found = []
+        best = {shard: rate(shard) for shard, missing in enumerate(left) if missing}
+        while best:
+            shard = max(best, key=lambda number: (best[number][0], -number))
+            _, prefix = best.pop(shard)
+            found.append(Stage(shard, prefix))
+            left[shard].remove(prefix)
+            grown[shard] = leaves((*grown[shard], prefix))
+            if left[shard]:
+                best[shard] = rate(shard)
+        return found
 
     def may_begin(self, stage: Stage, alive: Iterable[Order]) -> bool:
         """A forest grows in its order: so whichever stages end first, the chains are the same."""

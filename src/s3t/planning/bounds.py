@@ -9,10 +9,9 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from s3t.core import AsNeeded, Order, StageCosts
-from s3t.errors import PlanningError
+from s3t.orders.setting import Floats
 
 
 def harmonic(number: int) -> float:
@@ -40,18 +39,12 @@ def first_failure(shards: int, slices: int, tops: int) -> float:
     return float(shards * slices / tops * beta(np.arange(1, tops + 1) / tops, shards).sum())
 
 
-def full_budget_depth(
-    deletions: Sequence[int], *, slices: int, prior: Sequence[float] | None = None
-) -> NDArray[np.float64]:
+def full_budget_depth(deletions: Sequence[int], prior: Sequence[float]) -> Floats:
     """The expected depth of a shard after r deletions in it with all L! orders, which no budget exceeds: R numbers.
 
     Then all slices that have not been hit make a prefix. Their expected number is the sum of (1 - p)^r.
-
-    >>> full_budget_depth([1, 2], slices=4).tolist()
-    [3.0, 2.25]
     """
-    probabilities = np.full(slices, 1 / slices) if prior is None else np.asarray(prior)
-    spared = (1 - probabilities)[None, :] ** np.asarray(deletions)[:, None]
+    spared = (1 - np.asarray(prior))[None, :] ** np.asarray(deletions)[:, None]
     return np.asarray(spared.sum(axis=1))
 
 
@@ -60,11 +53,7 @@ def cost_of_a_hit(policy: AsNeeded, costs: StageCosts) -> float:
 
     After a repair the main chain has its depth and every spare its own, for the longest of what a hit leaves becomes
     the main chain. Chains share no stage. A stage of depth k is lost with a chance of k / L, and then trained again.
-
-    >>> cost_of_a_hit(AsNeeded(depth=2), StageCosts((1.0, 2.0, 3.0)))  # (1 + 2 2 + 1) / 3
-    2.0
     """
-    policy.check(costs.slices)
     lost = [depth * cost for depth, cost in enumerate(costs.by_depth, start=1)]
     return (math.fsum(lost[: policy.depth]) + policy.spares * math.fsum(lost[: policy.spare_depth])) / costs.slices
 
@@ -79,16 +68,9 @@ def least_cost(costs: StageCosts, mean_depth: float, *, chances: Sequence[float]
     One chain that is grown again after every hit reaches the bound, and is dead after each hit of its first slice.
 
     `chances` are those of each slice to be the next that is hit, L, adding up to 1; None: all are alike.
-
-    >>> least_cost(StageCosts((1.0, 1.0, 1.0, 1.0)), 2)  # depth 1: a quarter; depth 2: two quarters
-    0.75
     """
     slices = costs.slices
-    if not 0 <= mean_depth <= slices:
-        raise PlanningError("the mean depth", f"{mean_depth}: a shard has 0 to {slices} slices")
     each = np.full(slices, 1 / slices) if chances is None else np.sort(np.asarray(chances, dtype=np.float64))
-    if len(each) != slices:
-        raise PlanningError("the chances", f"{len(each)} of them for {slices} slices")
     always = np.concatenate([[0.0], np.cumsum(np.cumsum(each) * costs.by_depth)])
     """Cost of serving each depth all the time."""
     pairs = [(low, high) for low in range(slices + 1) for high in range(low, slices + 1) if low <= mean_depth <= high]
@@ -100,12 +82,7 @@ def least_after_deletion(orders: Sequence[Order], below: int) -> int:
 
     The worst that is not repaired yet: all slices were hit but the first `below` of one order, 1 to L. A hit of one of
     these leaves what begins other orders without it.
-
-    >>> least_after_deletion([(0, 1, 2), (1, 2, 0)], 3), least_after_deletion([(0, 1, 2), (1, 2, 0)], 1)
-    (1, 0)
     """
-    if not 1 <= below <= len(orders[0]):
-        raise PlanningError("the policy of repair", f"below {below} slices: give 1 to {len(orders[0])}")
     return min(
         max(_alive(order, set(kept[:below]) - {hit}) for order in orders) for kept in orders for hit in kept[:below]
     )

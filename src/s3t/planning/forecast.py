@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 
 from s3t.core import Order
-from s3t.planning.simulation import Floats, chunk, fall_times, retention
+from s3t.orders.setting import Floats, Ints
+from s3t.planning.simulation import chunk, fall_times, retention
 from s3t.results.state import Forecast, Spread
 
 _TRIALS, _LEAST_TRIALS, _STEPS = 20_000, 500, 20_000_000
@@ -22,14 +22,8 @@ _NO_GAIN = 1e-6
 """Slices; less is rounding."""
 
 
-def forecast(
-    live: Sequence[Sequence[Order]], weights: Floats, records: NDArray[np.int64], *, in_order: bool = True
-) -> Forecast:
+def forecast(live: Sequence[Sequence[Order]], weights: Floats, records: Ints, *, in_order: bool = True) -> Forecast:
     """Forecast for a system whose orders are alive as far as given. Every record is deleted once.
-
-    >>> ahead = forecast([[(0, 1), (1,)]], np.array([[1, 1]]), np.array([[1, 1]]))
-    >>> ahead.next_shard_dies, ahead.depth_falls_below
-    (2.0, {2: 1.0})
 
     `live` has for each shard the live prefix of every order, empty ones included or not; a shard without any is dead.
     If not `in_order`, it has one, the slices of its head, each of which answers without the others.
@@ -64,7 +58,7 @@ def _measured(means: Floats, draws: Floats) -> tuple[float | None, Spread | None
 
 
 def _simulated(
-    shards: Mapping[int, Sequence[Order]], chances: Floats, records: NDArray[np.int64], common: int, *, in_order: bool
+    shards: Mapping[int, Sequence[Order]], chances: Floats, records: Ints, common: int, *, in_order: bool
 ) -> list[tuple[float | None, Spread | None]]:
     """Deletions until the last shard dies, and until the first one falls below each depth from 1 to `common`."""
     generator, noise = np.random.default_rng(0), np.random.default_rng(1)
@@ -89,9 +83,7 @@ def _simulated(
     return [_measured(*each) for each in zip(means, draws, strict=True)]
 
 
-def _deleted_by(
-    times: Floats, clocks: Floats, chances: Floats, records: NDArray[np.int64]
-) -> tuple[Floats, Floats | float]:
+def _deleted_by(times: Floats, clocks: Floats, chances: Floats, records: Ints) -> tuple[Floats, Floats | float]:
     """The expected number of deletions up to a time that is the first hit of some slice, N, and its deviation.
 
     Of every slice that has been hit one record, and each other with the chance that its own clock has rung since.
@@ -133,13 +125,6 @@ def gain(
     deletions: Sequence[int] = AFTER,
 ) -> Gain:
     """Compare the orders of all shards before and after orders are added.
-
-    With all three rotations of three slices every surviving set of slices has an order already:
-
-    >>> rotations = [(0, 1, 2), (1, 2, 0), (2, 0, 1)]
-    >>> found = gain([rotations], [[*rotations, (0, 2, 1)]])
-    >>> found.is_none, [round(depth, 1) for depth in found.after[:2]]
-    (True, [2.0, 1.3])
 
     `priors` has for each shard the probabilities of its slices; None: uniform.
     """

@@ -24,8 +24,9 @@ from pydantic import BaseModel, Field, computed_field, model_validator
 
 from s3t.core import AsNeeded, FixedOrders, StageCosts
 from s3t.orders import Setting, select
+from s3t.orders.setting import Floats
 from s3t.planning.bounds import cost_of_a_hit, first_failure, least_after_deletion, least_cost, paper_bound
-from s3t.planning.simulation import Deletions, Floats, Life, Shown, simulate_repairs
+from s3t.planning.simulation import Deletions, Life, Shown, simulate_repairs
 
 SHARDS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 25, 32, 40, 50, 64, 80, 100)
 SLICES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)
@@ -75,36 +76,30 @@ class Demand(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
 
     @model_validator(mode="after")
     def _fits(self) -> Demand:
-        problems = []
-        if self.deletions_per_month * self.months > _MOST_DELETIONS:
-            problems.append(f"more than {_MOST_DELETIONS:,} deletions in all: lower their rate, or the months")
-        if (self.layers_per_slice or 1) > self.layers:
-            problems.append(f"{self.layers_per_slice} layers a slice: the model has {self.layers}")
-        elif self.slices is not None and self.slices > self.layers // (self.layers_per_slice or 1):
-            most = self.layers // (self.layers_per_slice or 1)
-            problems.append(f"{self.slices} slices: the model's layers have room for 1 to {most}; see --layers")
-        if self.stage_seconds is not None and len(self.stage_seconds) != self.slices:
-            problems.append(
-                f"{len(self.stage_seconds)} stage seconds for {self.slices} slices: give one a depth, 1 to L"
-            )
-        if self.stage_seconds is not None and self.training_hours is not None:
-            problems.append("stage seconds and training hours both say how long training takes; leave one out")
-        if self.hours_a_day is not None and self.stage_seconds is None and self.training_hours is None:
-            problems.append("hours a day: how long training takes is not known; give stage seconds or training hours")
-        if not self.has_chains and self.budget is None and self.hours_a_day is None:
-            problems.append(
-                "give --budget or --hours-a-day, or a level of service: --mean-depth or --depth-after-deletion"
-            )
-        if self.shards is not None and self._share * self.shards > 1:
-            each = f"each of {self.shards} shards has {1 / self.shards:.3g}"
-            problems.append(f"share {self._share:g}: {each} of all records")
-        if self.has_chains:
-            problems += self._problems_of_chains()
-        if problems:
-            raise ValueError("\n".join(problems))
+        if problems := "\n".join(self._problems()):
+            raise ValueError(problems)
         return self
 
-    def _problems_of_chains(self) -> Iterator[str]:
+    def _problems(self) -> Iterator[str]:
+        if self.deletions_per_month * self.months > _MOST_DELETIONS:
+            yield f"more than {_MOST_DELETIONS:,} deletions in all: lower their rate, or the months"
+        most = self.layers // (self.layers_per_slice or 1)
+        if most == 0:
+            yield f"{self.layers_per_slice} layers a slice: the model has {self.layers}"
+        elif self.slices is not None and self.slices > most:
+            yield f"{self.slices} slices: the model's layers have room for 1 to {most}; see --layers"
+        if self.stage_seconds is not None and len(self.stage_seconds) != self.slices:
+            yield f"{len(self.stage_seconds)} stage seconds for {self.slices} slices: give one a depth, 1 to L"
+        if self.stage_seconds is not None and self.training_hours is not None:
+            yield "stage seconds and training hours both say how long training takes; leave one out"
+        if self.hours_a_day is not None and self.stage_seconds is None and self.training_hours is None:
+            yield "hours a day: how long training takes is not known; give stage seconds or training hours"
+        if not self.has_chains and self.budget is None and self.hours_a_day is None:
+            yield "give --budget or --hours-a-day, or a level of service: --mean-depth or --depth-after-deletion"
+        if self.shards is not None and self._share * self.shards > 1:
+            yield f"share {self._share:g}: each of {self.shards} shards has {1 / self.shards:.3g} of all records"
+        if not self.has_chains:
+            return
         if self.shards is None or self.slices is None:
             yield "a level of service is planned for given shards and slices: give --shards and --slices"
         elif self.mean_depth is not None and self.mean_depth > self.slices:
@@ -232,14 +227,21 @@ def plan(demand: Demand) -> Plan:
     serving = [system for system in systems if system.depth >= demand.least_depth(system.shards, system.slices)]
     allowed = filter(demand.allows, serving)
     best = min(allowed, key=lambda system: (system.repairs, system.cost), default=None)
-    bound, recipe = None, {}
+    bound, recipe = None, dict[str, Mapping[str, Any]]()
     if best is not None:
         if best.budget is not None:
             (again,) = _judged(demand, best.slices, best.budget, "survival", [best.shards])
             best = again if demand.allows(again) and again.repairs <= best.repairs else best
         costs = demand.costs(best.slices).in_trainings(best.shards)
         bound = demand.deletions * least_cost(costs, best.mean_depth)
-        recipe = _recipe(best, demand.layers_per_slice or demand.layers // best.slices)
+        recipe = {
+            "partition": {"shards": best.shards, "slices": best.slices},
+            "sequences": {"budget": best.budget, "selector": best.selector},
+            "adapter": {"layers_per_slice": demand.layers_per_slice or demand.layers // best.slices},
+            "deletion": {"repair": best.repair},
+        }
+        if best.budget is None:
+            del recipe["sequences"]
     return Plan(
         demand=demand,
         deletions=demand.deletions,
@@ -249,16 +251,6 @@ def plan(demand: Demand) -> Plan:
         bound=bound,
         recipe=recipe,
     )
-
-
-def _recipe(system: System, layers_per_slice: int) -> dict[str, Mapping[str, Any]]:
-    sequences = {"budget": system.budget, "selector": system.selector}
-    return {
-        "partition": {"shards": system.shards, "slices": system.slices},
-        **({} if system.budget is None else {"sequences": sequences}),
-        "adapter": {"layers_per_slice": layers_per_slice},
-        "deletion": {"repair": system.repair},
-    }
 
 
 def _with_chains(demand: Demand) -> Iterator[System]:

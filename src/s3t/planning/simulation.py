@@ -18,13 +18,10 @@ from pydantic import BaseModel, Field, PlainSerializer
 from pydantic.json_schema import SkipJsonSchema
 
 from s3t.core import AsNeeded, FixedOrders, Order, StageCosts
-from s3t.errors import PlanningError
-from s3t.orders.setting import SUM_TOLERANCE
+from s3t.orders.setting import Floats, Ints
 from s3t.planning.bounds import paper_bound
 
-Ints: TypeAlias = NDArray[np.int64]
 Small: TypeAlias = NDArray[np.int16]
-Floats: TypeAlias = NDArray[np.float64]
 Moment = TypeVar("Moment", np.int64, np.float64)
 Orders: TypeAlias = Sequence[Sequence[Order]]
 """Orders, or chains, of each shard."""
@@ -47,20 +44,10 @@ class Deletions:
     """
 
     probabilities: Floats
-    """m x L, probability of each slice to be hit by the next deletion, read-only; they sum to 1."""
+    """m x L, probability of each slice to be hit by the next deletion; they sum to 1."""
 
     def __post_init__(self) -> None:
-        probabilities = np.array(self.probabilities, dtype=np.float64)
-        if probabilities.ndim != 2 or probabilities.size == 0:
-            raise PlanningError("the deletions", f"expected m rows of L numbers, not the shape {probabilities.shape}")
-        if not (np.isfinite(probabilities) & (probabilities >= 0)).all():
-            raise PlanningError("the deletions", "expected probabilities, finite and not negative")
-        total = math.fsum(probabilities.flat)
-        if abs(total - 1) > SUM_TOLERANCE:
-            raise PlanningError("the deletions", f"all slices together sum to {total:.12g}, not to 1")
-        probabilities /= total
-        probabilities.flags.writeable = False
-        object.__setattr__(self, "probabilities", probabilities)
+        object.__setattr__(self, "probabilities", self.probabilities / math.fsum(self.probabilities.flat))
 
     @property
     def shards(self) -> int:
@@ -72,11 +59,7 @@ class Deletions:
 
     @classmethod
     def uniform(cls, shards: int, slices: int) -> Deletions:
-        """Every slice equally likely, with replacement (the paper's assumption).
-
-        >>> Deletions.uniform(2, 4).probabilities.tolist()
-        [[0.125, 0.125, 0.125, 0.125], [0.125, 0.125, 0.125, 0.125]]
-        """
+        """Every slice equally likely, with replacement (the paper's assumption)."""
         return cls(probabilities=np.full((shards, slices), 1 / (shards * slices)))
 
     @classmethod
@@ -87,21 +70,12 @@ class Deletions:
         [[0.375, 0.125], [0.375, 0.125]]
         """
         rows = np.atleast_2d(np.asarray(prior, dtype=np.float64))
-        if len(rows) not in (1, shards):
-            raise PlanningError("the prior", f"it has {len(rows)} rows; expected {shards}, one a shard, or one")
-        sums = np.array([math.fsum(row) for row in rows])
-        if (abs(sums - 1) > SUM_TOLERANCE).any():
-            raise PlanningError("the prior", "a row does not sum to 1")
-        spread = rows / sums[:, np.newaxis] / shards
+        spread = rows / np.array([[math.fsum(row)] for row in rows]) / shards
         return cls(probabilities=np.broadcast_to(spread, (shards, rows.shape[1])))
 
 
 def chunk(cells: int) -> int:
-    """Number of histories of `cells` cells to draw at once: their arrays take a few hundred megabytes.
-
-    >>> chunk(160), chunk(10_000)
-    (5000, 400)
-    """
+    """Number of histories of `cells` cells to draw at once: their arrays take a few hundred megabytes."""
     return max(1, min(_CHUNK, _CHUNK_CELLS // cells))
 
 
@@ -185,13 +159,7 @@ class Falls:
 
 
 def simulate(orders: Orders, deletions: Deletions, *, trials: int = 10_000, seed: int = 0) -> Falls:
-    """Simulate systems from full depth until every shard is dead. Deletions fall with replacement (N >> r).
-
-    >>> from s3t.orders import Setting, cyclic
-    >>> system = simulate([cyclic(Setting(slices=6, budget=3))] * 5, Deletions.uniform(5, 6), trials=20_000)
-    >>> bool(abs(system.deletion_rate.mean() - 99.5) < 2)
-    True
-    """
+    """Simulate systems from full depth until every shard is dead. Deletions fall with replacement (N >> r)."""
     falls, end = np.empty((trials, deletions.shards, deletions.slices), dtype=np.int64), 0
     for part in _histories(orders, deletions, trials, seed):
         falls[end : end + len(part)] = part
@@ -201,7 +169,6 @@ def simulate(orders: Orders, deletions: Deletions, *, trials: int = 10_000, seed
 
 def _histories(orders: Orders, deletions: Deletions, trials: int, seed: int) -> Iterator[Ints]:
     """Falls of so many systems, a few at a time: n x m x L."""
-    _check(orders, deletions, trials=trials)
     shards, slices = deletions.probabilities.shape
     generator, step = np.random.default_rng(seed), chunk(shards * slices)
     for start in range(0, trials, step):
@@ -219,31 +186,13 @@ def retention(
     trials: int = 100_000,
     seed: int = 0,
 ) -> Floats:
-    """R x (L + 1): probability that a shard is at least k slices deep, k from 0, after r deletions in it.
-
-    >>> from s3t.orders import Setting, cyclic
-    >>> retention(cyclic(Setting(slices=4, budget=4)), [0, 1])[:, 1:].sum(axis=1).tolist()  # expected depths
-    [4.0, 3.0]
-    """
+    """R x (L + 1): probability that a shard is at least k slices deep, k from 0, after r deletions in it."""
     slices = len(orders[0])
     deletions = Deletions.uniform(1, slices) if prior is None else Deletions.from_prior(prior, shards=1)
     spared = np.zeros((len(after), slices))
     for falls in _histories([orders], deletions, trials, seed):
         spared += [(falls[:, 0] > number).sum(axis=0) for number in after]
     return np.concatenate([np.ones((len(after), 1)), spared / trials], axis=1)
-
-
-def _check(orders: Orders, deletions: Deletions, *, trials: int, others: Sequence[str] = ()) -> None:
-    slices, there = deletions.slices, set(range(deletions.slices))
-    problems = [*others, *([] if trials >= 1 else [f"{trials} trials: give at least 1"])]
-    if len(orders) != deletions.shards:
-        problems.append(f"orders are given for {len(orders)} shards, deletions for {deletions.shards}")
-    for shard, chosen in enumerate(orders):
-        distinct = all(order and len(set(order)) == len(order) and there.issuperset(order) for order in chosen)
-        if not chosen or not distinct:
-            problems.append(f"shard {shard} has no orders, or one with other slices than 0..{slices - 1}, each once")
-    if problems:
-        raise PlanningError("the system to simulate", problems)
 
 
 class Spread(BaseModel, frozen=True, use_attribute_docstrings=True):
@@ -306,26 +255,9 @@ def simulate_repairs(
 
     A shard is repaired as soon as fewer slices than `below` are left: 1, when it is dead; 0, never; None: after each of
     its hits.
-
-    >>> found = simulate_repairs(AsNeeded(depth=2), Deletions.uniform(1, 3), costs=StageCosts((1.0, 1.0, 1.0)), over=9)
-    >>> found.training_cost, found.dead_share, float(found.mean_depth.mean())
-    (3.0, 0.0, 2.0)
     """
     shards, slices = deletions.probabilities.shape
-    problems = [] if over >= 0 else [f"{over} deletions: give a number from 0"]
-    if costs.slices != slices:
-        problems.append(f"costs of {costs.slices} depths for shards of {slices} slices")
-    if below is not None and not 0 <= below <= slices:
-        problems.append(f"repair below {below} slices: a shard has 0 to {slices}")
-    orders: Orders = [[(0,)]] * shards
-    if isinstance(policy, AsNeeded):
-        problems += policy.misfits(slices)
-    else:
-        orders = policy.orders
-        if any(len(order) < slices for chosen in orders for order in chosen):
-            problems.append(f"an order ends before all {slices} slices")
-    _check(orders, deletions, trials=trials, others=problems)
-    system: _Shards
+    system: _Orders | _Forests
     if isinstance(policy, AsNeeded):
         system = _Forests(policy, costs, deletions.probabilities, trials * shards)
     else:
@@ -388,10 +320,6 @@ class _Shards:
         ends = self.place[rows % len(self.place), :, index]
         self.length[rows] = np.minimum(self.length[rows], ends)
 
-    def repair(self, rows: Ints) -> Floats:
-        """Train what these shards lack; what it costs each."""
-        raise NotImplementedError
-
 
 class _Orders(_Shards):
     def __init__(self, orders: Orders, costs: StageCosts, trials: int) -> None:
@@ -412,6 +340,7 @@ class _Orders(_Shards):
         self.length = np.full((trials * shards, most), slices, dtype=np.int16)
 
     def repair(self, rows: Ints) -> Floats:
+        """Train what these shards lack; what it costs each."""
         shard, chains = rows % len(self.place), np.arange(self.length.shape[1])
         before = self._spent[shard[:, None], chains, self.length[rows]]
         self.length[rows] = self.place.shape[2]
