@@ -39,35 +39,31 @@ class Bug:
 
     def __init__(self, error: BaseException, *, command: str) -> None:
         self.kind = type(error).__name__
-        self._command = command  # its name, without arguments
-        self._trace = list(_trace(error))
+        self.document: dict[str, Any] = {
+            "version": __version__,
+            "python": platform.python_version(),
+            "platform": platform.platform(),
+            "command": command,  # its name, without arguments
+            "trace": list(_trace(error)),
+        }
+        """The report, JSON-compatible, without Python's traceback."""
         self._whole = "".join(traceback.format_exception(error))
 
     @property
     def sentence(self) -> str:
         if self.kind == "MemoryError":
             return "no memory was left; give the process more, or less to do, then run the same command again"
-        where = f" at {self._trace[-1].strip()}" if self._trace[-1].startswith(" ") else ""
+        last = self.document["trace"][-1]
+        where = f" at {last.strip()}" if last.startswith(" ") else ""
         return (
             f"this is a bug of s3t ({self.kind}{where}); what is stored is as after a crash, and the next command goes "
             f"on from there. Report it with the lines of `bug`, which hold no text of a record; {VARIABLE}=1 shows "
             "Python's traceback, which may hold some"
         )
 
-    def to_json(self) -> dict[str, Any]:
-        """The report, JSON-compatible, without Python's traceback."""
-        return {
-            "version": __version__,
-            "python": platform.python_version(),
-            "platform": platform.platform(),
-            "command": self._command,
-            "trace": self._trace,
-        }
-
     def lines(self) -> list[str]:
-        document = self.to_json()
-        trace = document.pop("trace")
-        bug_lines = [f"bug: {name} {value}" for name, value in document.items()] + [f"bug: {line}" for line in trace]
+        bug_lines = [f"bug: {name} {value}" for name, value in self.document.items() if name != "trace"]
+        bug_lines += [f"bug: {line}" for line in self.document["trace"]]
         return [*bug_lines, *(self._whole.splitlines() if os.environ.get(VARIABLE) else ())]
 
 

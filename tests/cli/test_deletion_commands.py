@@ -516,7 +516,7 @@ def test_at_a_terminal_the_last_answer_goes_only_after_a_question(
     with monkeypatch.context() as patch:
         asked = at_a_terminal(patch, answer)
         with contextlib.suppress(typer.Exit):
-            delete.delete(run, record=last[:-1], yes="--yes" in options)
+            next(delete.delete(run, record=last[:-1], yes="--yes" in options))
     assert len(asked) == questions
     assert document("status", run)["records"] == left
 
@@ -524,7 +524,7 @@ def test_at_a_terminal_the_last_answer_goes_only_after_a_question(
 def test_at_a_terminal_nothing_is_asked_while_a_shard_answers(run, monkeypatch):
     with monkeypatch.context() as patch:
         asked = at_a_terminal(patch, False)
-        delete.delete(run, record=["r3"])
+        next(delete.delete(run, record=["r3"]))
     assert asked == []
     assert document("status", run)["records"] == 23
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, TypeAlias
 
 import typer
 from typer import Option
@@ -32,6 +32,8 @@ SUFFIXES = (".csv", ".jsonl", ".parquet")
 """Suffixes of files that answers are written to."""
 _AT_ONCE = 64
 """Inputs that are sent to a server at once, with --jsonl."""
+Source: TypeAlias = Path | BinaryIO | None
+"""A file, or stdin; None: texts are typed."""
 
 
 def predict(
@@ -69,7 +71,7 @@ def predict(
     ] = None,
     url: UrlOption = None,
     as_json: JsonOption = False,
-) -> Output | None:
+) -> Iterator[Output]:
     """Answer with the ensemble: a label, every label's probability, and the generation that answered.
 
     Without --output the answers go to stdout. An input without an id is named by its row: the line of a CSV or JSON
@@ -91,43 +93,34 @@ def predict(
     if output is not None and (wrong := writing_problems(output, SUFFIXES)):
         raise InputError(str(output), wrong)
     typed = list(zip(texts, pairs, strict=True)) if pairs else texts
+    source, form = (sys.stdin.buffer, form or "jsonl") if data == STDIN else (data, form)
     ask = _ask_run if url is None else _ask_server
-    with opened(run, url) as target, closing(ask(target, data, form, typed, top=top, whole=not jsonl)) as documents:
-        if jsonl:
-            cut = 0
-            for window in documents:
-                _print_lines(window["predictions"])
-                cut += window["cut"]
-            _tell_cut(cut)
-            return None
-        document = next(documents, None)
+    with opened(run, url) as target, closing(ask(target, source, form, typed, top=top, whole=not jsonl)) as documents:
+        document, cut = None, 0
+        for document in documents:
+            cut += document["cut"]
+            if jsonl:
+                sys.stdout.write(_lines(document["predictions"]))
+                sys.stdout.flush()  # a program that reads along has its answers before the next window is computed
+    if cut:
+        have, are = ("has", "is") if cut == 1 else ("have", "are")
+        told = f"{counted(cut, 'input')} {have} more tokens than text.max_length and {are} cut there"
+        typer.echo(f"s3t: {told}", err=True)
+    if jsonl:
+        return
     if document is None:
         where = "standard input" if data == STDIN else str(data)
         raise InputError(where, "holds no inputs; give at least one")
     rows = document["predictions"]
-    _tell_cut(document["cut"])
     if output is not None:
         _write(output, rows)
         del document["predictions"]
         document |= {"output": str(output), "count": len(rows)}
-
-    def render() -> None:
-        if output is not None:
-            typer.echo(f"{counted(len(rows), 'answer')} of generation {document['generation']} written to {output}")
-        else:
-            print_table(f"generation {document['generation']}", [_shown(row, top) for row in rows])
-
-    return Output(document, render)
-
-
-def _tell_cut(count: int) -> None:
-    if count:
-        are = (
-            "has more tokens than text.max_length and is"
-            if count == 1
-            else "have more tokens than text.max_length and are"
-        )
-        typer.echo(f"s3t: {counted(count, 'input')} {are} cut there", err=True)
+    yield Output(document)
+    if output is not None:
+        typer.echo(f"{counted(len(rows), 'answer')} of generation {document['generation']} written to {output}")
+    else:
+        print_table(f"generation {document['generation']}", [_shown(row, top) for row in rows])
 
 
 def _refuse_if(*checks: tuple[object, str]) -> None:
@@ -136,13 +129,8 @@ def _refuse_if(*checks: tuple[object, str]) -> None:
         raise InputError("the command", problems)
 
 
-def _source(data: Path, form: str | None) -> tuple[Path | BinaryIO, str | None]:
-    """A file, or stdin, and its format; None: as the file's suffix says."""
-    return (sys.stdin.buffer, form or "jsonl") if data == STDIN else (data, form)
-
-
 def _ask_run(
-    run: s3t.Run, data: Path | None, form: str | None, typed: Sequence[Any], *, top: int | None, whole: bool
+    run: s3t.Run, source: Source, form: str | None, typed: Sequence[Any], *, top: int | None, whole: bool
 ) -> Generator[dict[str, Any], None, None]:
     """Documents of a run's answers to windows of inputs; of all of them, with `whole`, by one generation."""
     from s3t.run.reporting import outage_of
@@ -150,26 +138,24 @@ def _ask_run(
     for warning in outage_of(run.parts, run.inventory()):
         typer.echo(f"s3t: warning: {warning}", err=True)
     answers: Iterable[Predictions]
-    if data is None:
+    if source is None:
         answers = [run.predict(typed)]
-    elif whole and data != STDIN and form is None:
-        answers = [run.predict(data, progress=ProgressBar())]
+    elif whole and isinstance(source, Path) and form is None:
+        answers = [run.predict(source, progress=ProgressBar())]
     else:
-        source, form = _source(data, form)
         answers = run.predict_windows(source, form=form, whole=whole)
     for window in answers:
         yield window.to_json(top=top)
 
 
 def _ask_server(
-    client: s3t.Client, data: Path | None, form: str | None, typed: Sequence[Any], *, top: int | None, whole: bool
+    client: s3t.Client, source: Source, form: str | None, typed: Sequence[Any], *, top: int | None, whole: bool
 ) -> Generator[dict[str, Any], None, None]:
     """Documents of a server's answers. It gets the rows of a file as they are, for it knows the recipe."""
     windows: Iterable[tuple[Sequence[Any], Sequence[int]]] = [(typed, range(len(typed)))]
-    if data is not None:
+    if source is not None:
         from s3t.records.reading import WHOLE, format_of, read_rows
 
-        source, form = _source(data, form)
         windows = read_rows(source, format_of(source, form), size=WHOLE if whole else _AT_ONCE)
     for rows, places in windows:
         found = client.predict(list(rows), top=top)
@@ -180,20 +166,19 @@ def _ask_server(
         yield found
 
 
-def _print_lines(rows: list[dict[str, Any]]) -> None:
-    sys.stdout.write("".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows))
-    sys.stdout.flush()  # a program that reads along has its answers before the next window is computed
+def _lines(rows: list[dict[str, Any]]) -> str:
+    return "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows)
 
 
 def _shown(row: dict[str, Any], top: int | None) -> dict[str, Any]:
     """An answer as a row of a table: with the label's probability, or with the K likeliest labels and theirs."""
     likely, generation = row.pop("probabilities", None), row.pop("generation")
-    if not isinstance(likely, dict):  # none, or one mapping a word: too much for a table
-        return row | {"generation": generation}
-    if top is not None:
-        return row | {f"likeliest {top}": ", ".join(f"{name} {value:.4f}" for name, value in likely.items())}
-    # Of several labels, each has its own probability.
-    return row | ({"probability": likely[row["label"]]} if "label" in row else {}) | {"generation": generation}
+    if isinstance(likely, dict):  # else there are none, or one mapping a word: too much for a table
+        if top is not None:
+            return row | {f"likeliest {top}": ", ".join(f"{name} {value:.4f}" for name, value in likely.items())}
+        if "label" in row:  # of several labels, each has its own probability
+            row["probability"] = likely[row["label"]]
+    return row | {"generation": generation}
 
 
 def _write(path: Path, rows: list[dict[str, Any]]) -> None:
@@ -208,15 +193,9 @@ def _write(path: Path, rows: list[dict[str, Any]]) -> None:
 
     def write(part: Path) -> None:
         if suffix == ".jsonl":
-            part.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+            part.write_text(_lines(rows), encoding="utf-8")
             return
-        flat = [_flat(row) for row in rows]
-        if suffix == ".csv":
-            flat = [
-                {name: json.dumps(value) if isinstance(value, list) else value for name, value in row.items()}
-                for row in flat
-            ]
-        table = pa.Table.from_pylist(flat)
+        table = pa.Table.from_pylist([_flat(row, is_text=suffix == ".csv") for row in rows])
         if suffix == ".csv":
             pa.csv.write_csv(table, part)
         else:
@@ -226,12 +205,11 @@ def _write(path: Path, rows: list[dict[str, Any]]) -> None:
         write_durably(path, write, tmp=path.parent, mode=None)
 
 
-def _flat(row: dict[str, Any]) -> dict[str, Any]:
-    probabilities = row.get("probabilities", {})
-    if isinstance(probabilities, list):
-        return row
-    plain = {name: value for name, value in row.items() if name != "probabilities"}
-    return plain | {f"probability:{label}": value for label, value in probabilities.items()}
+def _flat(row: dict[str, Any], *, is_text: bool) -> dict[str, Any]:
+    if isinstance(likely := row.get("probabilities"), dict):
+        plain = {name: value for name, value in row.items() if name != "probabilities"}
+        row = plain | {f"probability:{label}": value for label, value in likely.items()}
+    return {name: json.dumps(value) if is_text and isinstance(value, list) else value for name, value in row.items()}
 
 
 def generate(
@@ -253,10 +231,10 @@ def generate(
     ] = 1.0,
     stop: Annotated[list[str] | None, Option(metavar="TEXT", help="End a text where it has this; repeatable.")] = None,
     seed: Annotated[int | None, Option(metavar="N", help="Seed of the draws; without, another one each time.")] = None,
-    n: Annotated[int, Option("--n", metavar="N", help="Texts after each prompt.")] = 1,
+    n: Annotated[int, Option(metavar="N", help="Texts after each prompt.")] = 1,
     stream: Annotated[bool, Option("--stream", help="Print one prompt's text as it is written.")] = False,
     as_json: JsonOption = False,
-) -> Output | None:
+) -> Iterator[Output]:
     """Write texts after prompts, by the mean of all shards' next-token probabilities.
 
     Prompts are filled into the recipe's template, if it has one, and chats into the base model's.
@@ -286,14 +264,11 @@ def generate(
                 sys.stdout.write(part)
                 sys.stdout.flush()
             sys.stdout.write("\n")
-            return None
+            return
         result = target.generate(asked, n=n, progress=ProgressBar(), **settings)
-
-    def render() -> None:
-        print_table("texts", result.rows())
-        typer.echo(f"{counted(len(result), 'text')} (generation {result.generation})")
-
-    return Output(result.to_json(), render)
+    yield Output(result)
+    print_table("texts", result.rows())
+    typer.echo(f"{counted(len(result), 'text')} (generation {result.generation})")
 
 
 def score(
@@ -301,21 +276,18 @@ def score(
     data: Annotated[
         Path, Option("--input", metavar="FILE", help="Records as the run was trained on: .csv, .jsonl or .parquet.")
     ],
-) -> Output:
+) -> Iterator[Output]:
     """Tell how likely a language model finds texts: log-likelihood and perplexity of what it learns of each record.
 
     Tokens of prompts count where the recipe learns them (language.loss: all).
     """
     with s3t.Run.open(run) as target:
         result = target.score(data, progress=ProgressBar())
-
-    def render() -> None:
-        print_table("scores", result.rows())
-        shown = "undefined" if result.perplexity is None else f"{result.perplexity:.4f}"
-        records = counted(len(result.log_probabilities), "record")
-        typer.echo(f"perplexity {shown} on {records} (generation {result.generation})")
-
-    return Output(result.to_json(), render)
+    yield Output(result)
+    print_table("scores", result.rows())
+    shown = "undefined" if result.perplexity is None else f"{result.perplexity:.4f}"
+    records = counted(len(result.log_probabilities), "record")
+    typer.echo(f"perplexity {shown} on {records} (generation {result.generation})")
 
 
 def evaluate(
@@ -340,7 +312,7 @@ def evaluate(
             "answer. Needs the extra plots.",
         ),
     ] = None,
-) -> Output:
+) -> Iterator[Output]:
     """Measure the ensemble on labelled data, as a whole, per shard and per depth.
 
     Classification: accuracy, F1 and Matthews correlation. Several labels: micro and macro F1, and the share of records
@@ -361,16 +333,13 @@ def evaluate(
     if confusion is not None and result.confusion is not None:
         title = f"{counted(result.n, 'record')}, accuracy {result.accuracy:.3f}, generation {result.generation}"
         draw_confusion(result.confusion, result.classes, confusion, title=title)
-
-    def render() -> None:
-        typer.echo(result.sentence)
-        if report:
-            print_table("each label", [*result.per_class, *result.means])
-        print_parts(result)
-        if confusion is not None:
-            typer.echo(f"drawn: {confusion}")
-
-    return Output(result.to_json(report=report or confusion is not None), render)
+    yield Output(result.to_json(report=report or confusion is not None))
+    typer.echo(result.sentence)
+    if report:
+        print_table("each label", [*result.per_class, *result.means])
+    print_parts(result)
+    if confusion is not None:
+        typer.echo(f"drawn: {confusion}")
 
 
 def harness(
@@ -383,7 +352,7 @@ def harness(
     shots: Annotated[int | None, Option(metavar="N", min=0, help="Examples before each question.")] = None,
     limit: Annotated[int | None, Option(metavar="N", min=1, help="The first N questions of each task alone.")] = None,
     chat: Annotated[bool, Option("--chat", help="Ask in the base model's chat template.")] = False,
-) -> Output:
+) -> Iterator[Output]:
     """Judge a language model by the lm-evaluation-harness (extra `harness`). Its tasks are downloaded from the hub."""
     installed = importlib.util.find_spec("lm_eval") is not None
     install = how_to_install("harness")
@@ -419,4 +388,5 @@ def harness(
         floats = {key.removesuffix(",none"): value for key, value in measures.items() if isinstance(value, float)}
         # Without standard errors, for which nothing was drawn.
         rows.append({"task": name} | {key: value for key, value in floats.items() if "_stderr" not in key})
-    return Output({"generation": generation, "results": rows}, lambda: print_table("harness", rows))
+    yield Output({"generation": generation, "results": rows})
+    print_table("harness", rows)

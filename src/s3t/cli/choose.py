@@ -16,16 +16,14 @@ from s3t.cli.display import print_table
 from s3t.cli.output import Output
 from s3t.errors import DataError, InputError, S3TError, SettingError
 from s3t.progress import ProgressBar
-from s3t.wording import counted, duration, numbers
+from s3t.wording import counted, duration, numbers, problem_lines
 
 if TYPE_CHECKING:
-    from s3t.comparison import Comparison
     from s3t.core import AsNeeded, FixedOrders
     from s3t.orders import Setting
     from s3t.planning.plan import Plan, System
     from s3t.planning.simulation import Falls, Life, Simulation
     from s3t.recipe import Recipe
-    from s3t.tuning import Tuning
 
 # What `s3t.orders` has as defaults; importing it here would slow down every --help.
 SELECTOR, DELETIONS, HORIZON = "survival", 8, "1,2,4,8"
@@ -73,7 +71,7 @@ def compare(
     deletions_per_month: Annotated[float, Option(metavar="N", help="Deletions whose repairs count as costs.")] = 10,
     seed: Annotated[int, Option(metavar="S", min=0, max=2**32 - 1, help="Seed of the order of deletions.")] = 0,
     plot: PlotOption = None,
-) -> Output:
+) -> Iterator[Output]:
     """Compare methods, shards and slices on a sample of your records: what each scores, and what it costs.
 
     Each system is trained, loses 5 and 20 % of its records in a random order, and is repaired. The runs lie in a folder
@@ -82,6 +80,8 @@ def compare(
 
     Example:  s3t compare recipe.yaml --data records.csv --plot systems.png
     """
+    from rich.filesize import decimal
+
     from s3t.comparison import compare as compared
     from s3t.drawing import check_picture, draw_comparison
 
@@ -102,20 +102,12 @@ def compare(
         raise S3TError("stopped; nothing is kept") from None
     if plot is not None:
         draw_comparison(found, plot)
-    return Output(found, lambda: _print_comparison(found, "held out" if evaluate is None else str(evaluate), plot))
-
-
-def _print_comparison(found: Comparison, scored_on: str, plot: Path | None) -> None:
-    from rich.filesize import decimal
-
-    def cell(score: float | None) -> str:
-        return "-" if score is None else f"{score:.3f}"
-
+    yield Output(found)
     rows = []
     for system in found.systems:
         whole, *points = system.points
-        row = {"system": system.name, "score": cell(whole.after)}
-        row |= {f"{point.deleted} deleted": f"{cell(point.before)} / {cell(point.after)}" for point in points}
+        row = {"system": system.name, "score": _score(whole.after)}
+        row |= {f"{point.deleted} deleted": f"{_score(point.before)} / {_score(point.after)}" for point in points}
         row |= {
             "train": duration(system.train_seconds),
             "repair": duration(points[-1].repair_seconds),
@@ -125,7 +117,8 @@ def _print_comparison(found: Comparison, scored_on: str, plot: Path | None) -> N
             "stored": decimal(system.stored_bytes),
         }
         rows.append(row)
-    title = f"trained on {found.trained_on} of {found.records} records, scored on {found.scored_on} ({scored_on})"
+    scored_on = f"{found.scored_on} ({'held out' if evaluate is None else evaluate})"
+    title = f"trained on {found.trained_on} of {found.records} records, scored on {scored_on}"
     print_table(title, rows, width=COMPARED_WIDTH)
     guess = "" if found.guess is None else f" A guess scores {found.guess:.3f}."
     typer.echo(
@@ -141,6 +134,10 @@ def _print_comparison(found: Comparison, scored_on: str, plot: Path | None) -> N
     typer.echo(found.advice)
     if plot is not None:
         typer.echo(f"drawn: {plot}")
+
+
+def _score(score: float | None) -> str:
+    return "-" if score is None else f"{score:.3f}"
 
 
 def _print_lines(recipe: Mapping[str, Any], *, indent: str = "  ") -> None:
@@ -177,7 +174,7 @@ def plan(
     max_slices: Annotated[int, Option(metavar="L", help="Slices at most, up to 32: no more than layers.")] = 12,
     max_sequences: Annotated[int, Option(metavar="B", help="Sequences a shard at most, up to 32.")] = 12,
     seed: SeedOption = 0,
-) -> Output:
+) -> Iterator[Output]:
     """Propose a system for the deletions that are expected, and its recipe lines.
 
     With fixed sequences: of the systems within the budget the one that falls below the acceptable depth least often.
@@ -208,7 +205,8 @@ def plan(
         merged = {name: kept.get(name, {}) | fields for name, fields in found.recipe.items()}
         found = found.model_copy(update={"recipe": merged})
     known = "the model" if "layers" in asked else "assumed, for neither --layers nor --recipe is given"
-    return Output(found.model_dump(mode="json"), lambda: _print_plan(found, known, base))
+    yield Output(found.model_dump(mode="json"))
+    _print_plan(found, known, base)
 
 
 def _of_recipe(path: Path, asked: dict[str, Any]) -> Recipe:
@@ -320,7 +318,7 @@ def sequences(
     values: Annotated[str | None, Option(metavar="F1,...", help="survival: worth of 1 to L live slices.")] = None,
     seed: SeedOption = 0,
     plot: PlotOption = None,
-) -> Output:
+) -> Iterator[Output]:
     """Choose the orders of a shard and say what they are worth, before anything is trained.
 
     For example, 8 orders of 32 slices, and a picture of them:
@@ -356,8 +354,7 @@ def sequences(
     # E[depth^2] is the sum of (2k - 1) P[depth >= k].
     variances = np.maximum(at_least @ (2 * np.arange(slices) + 1) - depths**2, 0)
     if plot is not None:
-        with working(f"drawing {plot}"):
-            draw_orders(orders, plot, title=what, prior=known)
+        draw_orders(orders, plot, title=what, prior=known)
     each = scores(orders, setting.probabilities, deletions)
     document: dict[str, Any] = {
         "selector": selector,
@@ -367,34 +364,32 @@ def sequences(
         "expected_depth": {str(number): float(f"{depth:.9g}") for number, depth in zip(AFTER, depths, strict=True)},
     }
 
-    def render() -> None:
-        more = " ..." if slices > SHOWN_SLICES else ""
-        rows = [
-            {"number": number, "order": numbers(order[:SHOWN_SLICES]) + more, "score": float(score)}
-            for number, (order, score) in enumerate(zip(orders[:SHOWN_ORDERS], each, strict=False))
-        ]
-        print_table(what, rows)
-        if len(orders) > SHOWN_ORDERS:
-            typer.echo(f"and {len(orders) - SHOWN_ORDERS:,} more (--json gives all)")
-        typer.echo(f"mean Hamming distance of two orders: {document['mean_distance']:.4g} of {slices}")
-        typer.echo(f"the paper's score, summed over all: {document['score']:.6g} (t = {deletions})")
-        limits = full_budget_depth(AFTER, setting.probabilities)
-        rows = [
-            {
-                "deletions": number,
-                "expected depth": f"{depth:.4f} ± {1.96 * (variance / trials) ** 0.5:.4f}",
-                "all L! orders": float(limit),
-                "share": f"{min(depth / limit, 1):.1%}" if limit > 0 else "",  # simulated: may be above by chance
-            }
-            for number, depth, variance, limit in zip(AFTER, depths, variances, limits, strict=True)
-        ]
-        print_table(f"depth of the shard, of {slices}", rows)
-        typer.echo(f"expected depths: from {trials:,} simulated histories, ± the half of a 95 % interval")
-        typer.echo("no budget keeps more than all L! orders do")
-        if plot is not None:
-            typer.echo(f"drawn: {plot}")
-
-    return Output(document, render)
+    yield Output(document)
+    more = " ..." if slices > SHOWN_SLICES else ""
+    rows = [
+        {"number": number, "order": numbers(order[:SHOWN_SLICES]) + more, "score": float(score)}
+        for number, (order, score) in enumerate(zip(orders[:SHOWN_ORDERS], each, strict=False))
+    ]
+    print_table(what, rows)
+    if len(orders) > SHOWN_ORDERS:
+        typer.echo(f"and {len(orders) - SHOWN_ORDERS:,} more (--json gives all)")
+    typer.echo(f"mean Hamming distance of two orders: {document['mean_distance']:.4g} of {slices}")
+    typer.echo(f"the paper's score, summed over all: {document['score']:.6g} (t = {deletions})")
+    limits = full_budget_depth(AFTER, setting.probabilities)
+    rows = [
+        {
+            "deletions": number,
+            "expected depth": f"{depth:.4f} ± {1.96 * (variance / trials) ** 0.5:.4f}",
+            "all L! orders": float(limit),
+            "share": f"{min(depth / limit, 1):.1%}" if limit > 0 else "",  # simulated: may be above by chance
+        }
+        for number, depth, variance, limit in zip(AFTER, depths, variances, limits, strict=True)
+    ]
+    print_table(f"depth of the shard, of {slices}", rows)
+    typer.echo(f"expected depths: from {trials:,} simulated histories, ± the half of a 95 % interval")
+    typer.echo("no budget keeps more than all L! orders do")
+    if plot is not None:
+        typer.echo(f"drawn: {plot}")
 
 
 def simulate(
@@ -414,7 +409,7 @@ def simulate(
     over: Annotated[Count, Option(metavar="R", help=f"With repairs: deletions; {OVER} if absent.")] = None,
     seed: SeedOption = 0,
     plot: PlotOption = None,
-) -> Output:
+) -> Iterator[Output]:
     """Simulate whole systems of M shards: how many deletions they survive, and what repairs would cost.
 
     The paper's setting of 5 shards, 32 slices and 8 orders; dead shards repaired; repaired as needed, with no orders:
@@ -494,9 +489,11 @@ def simulate(
     found = summary(falls, life, deletions=fall, tops=min(count, slices), unit=unit)
     title = f"{counted(shards, 'shard')} of {counted(slices, 'slice')}, {shape}"
     if plot is not None:
-        with working(f"drawing {plot}"):
-            _draw(falls, life, title, plot)
-    return Output(found.model_dump(mode="json"), lambda: _print_simulation(found, title, trials, plot))
+        _draw(falls, life, title, plot)
+    yield Output(found.model_dump(mode="json"))
+    _print_simulation(found, title, trials)
+    if plot is not None:
+        typer.echo(f"drawn: {plot}")
 
 
 def _size_problems(trials: int, shards: int, slices: int, chains: int, repaired: bool, vary: bool) -> list[str]:
@@ -531,7 +528,7 @@ def _draw(falls: Falls, life: Life | None, title: str, path: Path) -> None:
     draw_depths(numbers, counts / counts[:, :1], path, title=title, unrepaired=unrepaired)
 
 
-def _print_simulation(found: Simulation, title: str, trials: int, plot: Path | None) -> None:
+def _print_simulation(found: Simulation, title: str, trials: int) -> None:
     from s3t.planning.simulation import NEVER, spread
 
     rows = []
@@ -565,8 +562,6 @@ def _print_simulation(found: Simulation, title: str, trials: int, plot: Path | N
         each = repaired.cost.mean() / repaired.over
         typer.echo(f"the first training costs {repaired.training_cost:.4g} {found.unit}; a deletion {each:.4g}")
         typer.echo(f"deletions that leave a shard dead: {repaired.dead_share:.2%}")
-    if plot is not None:
-        typer.echo(f"drawn: {plot}")
 
 
 def _number(value: float | None) -> str:
@@ -606,7 +601,7 @@ def tune(
     ] = 20,
     sampler: Annotated[Literal["tpe", "grid"], Option(help="Sampler: tpe, or grid for every combination.")] = "tpe",
     seed: Annotated[int, Option(metavar="S", min=0, max=2**32 - 1, help="Seed of the sampler.")] = 0,
-) -> Output:
+) -> Iterator[Output]:
     """Choose a recipe's numbers on public data, with Optuna (the extra tune).
 
     Each trial makes a run of the public records, trains it and measures the ensemble. Private records are refused: a
@@ -635,10 +630,7 @@ def tune(
     if out is not None:
         with storage_errors(f"writing {out}"):
             out.write_text(tuning.to_yaml(), encoding="utf-8")
-    return Output(tuning.to_json(), lambda: _print_tuning(tuning, out))
-
-
-def _print_tuning(tuning: Tuning, out: Path | None) -> None:
+    yield Output(tuning)
     rows = [
         {
             "trial": trial.number,
@@ -709,26 +701,18 @@ def numbers_in(text: str, *, where: str) -> list[float]:
 @contextmanager
 def noted(problems: list[str]) -> Iterator[None]:
     """Append the problems of an InputError or of pydantic's error to a list, instead of raising it."""
+    from pydantic import ValidationError
+
     try:
         yield
     except SettingError as error:
         problems += error.problems
     except InputError as error:
         problems += [f"{error.where}: {problem}" for problem in error.problems]
-    except ValueError as error:
-        problems += _problems_of(error)
-
-
-def _problems_of(error: ValueError) -> Iterator[str]:
-    from pydantic import ValidationError
-
-    if not isinstance(error, ValidationError):
-        raise error
-    for detail in error.errors(include_url=False):
-        message = detail["msg"].removeprefix("Value error, ")
-        for line in message.splitlines():
-            named = f"--{detail['loc'][0]} {detail['input']}: ".replace("_", "-") if detail["loc"] else ""
-            yield named + line.replace("Input should be", "give a number") if named else line
+    except ValidationError as error:
+        for detail in error.errors(include_url=False):
+            option = f"--{detail['loc'][0]} {detail['input']}".replace("_", "-") if detail["loc"] else ""
+            problems += problem_lines(option, detail["msg"].replace("Input should be", "give a number"))
 
 
 @contextmanager

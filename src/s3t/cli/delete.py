@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -33,7 +32,7 @@ from s3t.cli.options import (
     names_in,
     opened,
 )
-from s3t.cli.output import FAILED, JsonOption, Output, show
+from s3t.cli.output import FAILED, JsonOption, Output, printing
 from s3t.progress import ProgressBar
 from s3t.wording import counted
 
@@ -74,7 +73,7 @@ def delete(
     moved: MovedOption = False,
     url: UrlOption = None,
     as_json: JsonOption = False,
-) -> Output:
+) -> Iterator[Output]:
     """Delete records exactly and at once; what is left goes on serving.
 
     When the command returns, the deletion is durable. Ids that are gone already or unknown are listed and change
@@ -92,20 +91,23 @@ def delete(
     records, subjects = names_in(record, subject, file, verb="delete")
     asked: dict[str, Any] = {"records": records, "subjects": subjects, "key": key, "strict": strict}
     with opened(run, url, moved=moved) as target:
-        if url is not None:
-            done = target.delete(**asked, dry_run=dry_run)
-            return Output(done, partial(print_deletion, done, url), failed=done.held is not None)
-        if not dry_run and not yes and sys.stdin.isatty() and sys.stderr.isatty():
+        if url is None and not dry_run and not yes and sys.stdin.isatty() and sys.stderr.isatty():
             _ask(target.delete(**asked, dry_run=True))
-        done = target.delete(**asked, dry_run=dry_run, repair=False, progress=ProgressBar())
-        render: Callable[[], None] = partial(print_deletion, done, run)
-        if (done.repair_due or done.heads_due) and not dry_run:
-            if not as_json:  # now: a repair may take long
-                show(Output(done, render), as_json=False)
-            done, render = _repaired(target, done, as_json=as_json)
+        of_run = {"repair": False, "progress": ProgressBar()} if url is None else {}
+        done = target.delete(**asked, dry_run=dry_run, **of_run)
+        if not as_json:  # now: a repair may take long
+            with printing():
+                print_deletion(done, run or url)
+        if url is None and (done.repair_due or done.heads_due) and not dry_run:
+            done = _repaired(target, done, as_json=as_json)
     for warning in done.warnings if as_json else ():
         typer.echo(f"s3t: warning: {warning}", err=True)
-    return Output(done, render, failed=done.repair_failed is not None)
+    yield Output(done, failed=bool(done.held or done.repair_failed))
+    if done.repair is not None:
+        noun, why = ("stage", "deletion.repair") if done.repair_due else ("readout", "head: ridge")
+        typer.echo(f"{counted(done.repair.trained, noun)} repaired in {done.repair.seconds:.1f} s, as {why} says")
+        for warning in done.warnings:
+            typer.echo(f"warning: {warning}")
 
 
 def _ask(planned: Deletion) -> None:
@@ -119,23 +121,16 @@ def _ask(planned: Deletion) -> None:
         raise typer.Exit(FAILED)
 
 
-def _repaired(run: s3t.Run, done: Deletion, *, as_json: bool) -> tuple[Deletion, Callable[[], None]]:
-    """The deletion with the repair after it, which the recipe asks for, and what prints the repair."""
+def _repaired(run: s3t.Run, done: Deletion, *, as_json: bool) -> Deletion:
+    """The deletion with the repair after it, which the recipe asks for."""
     if as_json:
         typer.echo(f"s3t: {counted(done.deleted, 'record')} deleted, durably; repairing now", err=True)
     try:
         repair = run.repair(hours=None if done.repair_due else 0, progress=ProgressBar())
     except s3t.S3TError as failed:
         typer.echo(f"s3t: the deletion is done; the repair failed: {failed}", err=True)
-        return done.model_copy(update={"repair_failed": str(failed)}), lambda: None
-
-    def render() -> None:
-        noun, why = ("stage", "deletion.repair") if done.repair_due else ("readout", "head: ridge")
-        typer.echo(f"{counted(repair.trained, noun)} repaired in {repair.seconds:.1f} s, as {why} says")
-        for warning in repair.outage:
-            typer.echo(f"warning: {warning}")
-
-    return done.model_copy(update={"repair": repair, "warnings": repair.outage}), render
+        return done.model_copy(update={"repair_failed": str(failed)})
+    return done.model_copy(update={"repair": repair, "warnings": repair.outage})
 
 
 def locate(
@@ -144,7 +139,7 @@ def locate(
     subject: SubjectOption = None,
     file: FileOption = None,
     url: UrlOption = None,
-) -> Output:
+) -> Iterator[Output]:
     """Look up whether records and people are in the run: present and where, deleted and when, or never held.
 
     For the operator who has to answer "do you still have my data?", before a deletion and after it. Changes nothing.
@@ -152,12 +147,9 @@ def locate(
     records, subjects = names_in(record, subject, file, verb="look up")
     with opened(run, url) as target:
         locations = target.locate(records=records, subjects=subjects)
-
-    def render() -> None:
-        for location in locations:
-            typer.echo(f"{location.kind} {location.name}: {_in_words(location)}")
-
-    return Output({"located": [location.to_json() for location in locations]}, render)
+    yield Output({"located": locations})
+    for location in locations:
+        typer.echo(f"{location.kind} {location.name}: {_in_words(location)}")
 
 
 def _in_words(location: Location) -> str:
@@ -170,29 +162,26 @@ def _in_words(location: Location) -> str:
     return f"deleted by generation {location.deleted.generation}: {history([location.deleted])}"
 
 
-def log(run: RunOrServerArgument = None, url: UrlOption = None) -> Output:
+def log(run: RunOrServerArgument = None, url: UrlOption = None) -> Iterator[Output]:
     """Show every deletion: how many records it took, and when it was received, accepted, effective and erased.
 
     The log holds no names. To find the deletion of a record, give its name to s3t locate.
     """
     with opened(run, url) as target:
         entries = target.log()
-
-    def render() -> None:
-        creation, *deletions = entries
-        since = f"since {moment(creation.received_at)} UTC, when the run was made"
-        rows = [
-            {"generation": entry.generation, "records": entry.records}
-            | {f"{step} (UTC)": moment(getattr(entry, f"{step}_at")) for step in STEPS}
-            for entry in deletions
-        ]
-        typer.echo(f"{counted(len(deletions), 'deletion')} {since}")
-        print_table("", rows, width=WIDTH)
-        for entry in deletions:
-            if entry.to_withdraw:
-                typer.echo(f"generation {entry.generation}: {remedy(entry, None, run or url)}")
-
-    return Output({"log": [entry.to_json() for entry in entries]}, render)
+    yield Output({"log": entries})
+    creation, *deletions = entries
+    since = f"since {moment(creation.received_at)} UTC, when the run was made"
+    rows = [
+        {"generation": entry.generation, "records": entry.records}
+        | {f"{step} (UTC)": moment(getattr(entry, f"{step}_at")) for step in STEPS}
+        for entry in deletions
+    ]
+    typer.echo(f"{counted(len(deletions), 'deletion')} {since}")
+    print_table("", rows, width=WIDTH)
+    for entry in deletions:
+        if entry.to_withdraw:
+            typer.echo(f"generation {entry.generation}: {remedy(entry, None, run or url)}")
 
 
 def erase(
@@ -206,7 +195,7 @@ def erase(
         ),
     ] = False,
     moved: MovedOption = False,
-) -> Output:
+) -> Iterator[Output]:
     """Erase now what is deleted and still waits in its slice's file (deletion.erase_within), and say what is left.
 
     Nothing uses such records any more; this takes away their bytes. For cron: run it more often than
@@ -215,16 +204,13 @@ def erase(
     """
     with s3t.Run.open(run, moved=moved) as target:
         status = target.erase(clones_are_gone=clones_are_gone)
-
-    def render() -> None:
-        if not status.unfinished:
-            typer.echo("every deletion is erased; nothing is left")
-        print_unfinished(status, run)
-
-    return Output(status, render)
+    yield Output(status)
+    if not status.unfinished:
+        typer.echo("every deletion is erased; nothing is left")
+    print_unfinished(status, run)
 
 
-def reconcile(run: RunArgument, moved: MovedOption = False) -> Output:
+def reconcile(run: RunArgument, moved: MovedOption = False) -> Iterator[Output]:
     """Delete again what was deleted after a backup was made that is now put back.
 
     A run that is an older state of itself neither serves nor trains: every command refuses it and names this one. What
@@ -235,22 +221,19 @@ def reconcile(run: RunArgument, moved: MovedOption = False) -> Output:
     done = s3t.Run.reconcile(run, moved=moved)
     with s3t.Run.open(run) as target:
         status = target.status()
-
-    def render() -> None:
-        mended, lost = counted(len(done.slices), "slice"), counted(done.stages_lost, "stage")
-        if done.rows:
-            typer.echo(f"{counted(done.rows, 'row')} of the ledger mended")
-        typer.echo(f"{counted(done.records, 'record')} deleted again, {mended} brought up to date, {lost} lost")
-        print_status(status, run)
-
-    return Output(done, render)
+    yield Output(done)
+    mended, lost = counted(len(done.slices), "slice"), counted(done.stages_lost, "stage")
+    if done.rows:
+        typer.echo(f"{counted(done.rows, 'row')} of the ledger mended")
+    typer.echo(f"{counted(done.records, 'record')} deleted again, {mended} brought up to date, {lost} lost")
+    print_status(status, run)
 
 
 def destroy_key(
     run: RunArgument,
     yes: Annotated[bool, Option("--yes", help="Destroy it. Without this option nothing is changed.")] = False,
     moved: MovedOption = False,
-) -> Output:
+) -> Iterator[Output]:
     """Destroy the run's secret, so that hashes of deleted records in ledger and manifests can never be tested.
 
     The ledger keeps keyed hashes of the ids that were deleted. Without the secret nobody can test a guess against
@@ -263,14 +246,11 @@ def destroy_key(
         raise s3t.InputError("the command", WARNING)
     with s3t.Run.open(run, moved=moved) as target:
         target.destroy_key()
-
-    def render() -> None:
-        typer.echo("the run's secret is destroyed; the run goes on answering, and does nothing else")
-        typer.echo(
-            "a salt that a recipe file of yours declares, or that lies in a vault or a backup, still opens the hashes: "
-            "remove it there"
-        )
-        if secret_of_environment() is not None:
-            typer.echo(f"{VARIABLE} or {FILE_VARIABLE} still holds a secret: if it is this run's, remove it everywhere")
-
-    return Output({"destroyed": True}, render)
+    yield Output({"destroyed": True})
+    typer.echo("the run's secret is destroyed; the run goes on answering, and does nothing else")
+    typer.echo(
+        "a salt that a recipe file of yours declares, or that lies in a vault or a backup, still opens the hashes: "
+        "remove it there"
+    )
+    if secret_of_environment() is not None:
+        typer.echo(f"{VARIABLE} or {FILE_VARIABLE} still holds a secret: if it is this run's, remove it everywhere")

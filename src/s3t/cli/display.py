@@ -39,7 +39,7 @@ def print_status(status: Status, run: Any) -> None:
         hours = "" if status.missing_hours is None else f" ({in_hours(status.missing_hours)})"
         command = f"s3t {'repair' if status.generation else 'train'} {run}"
         typer.echo(f"{counted(status.missing, 'stage')} {are} missing{hours}; train with: {command}")
-    if status.forecast is not None:
+    if status.forecast is not None and status.forecast.living_shards:
         _print_forecast(status.forecast)
     for warning in (*status.warnings, *status.advice):
         typer.echo(f"warning: {warning}")
@@ -119,7 +119,8 @@ def print_deletion(done: Deletion, run: Any) -> None:
         verb = "would have" if would else "has"
         lost = f"{counted(done.stages_lost, 'stage')} {'would be ' if would else ''}lost"
         typer.echo(f"{lost}, which s3t repair {verb} to train again")
-    if changed := depths_changed(done.depths_before, done.depths_after):
+    depths = enumerate(zip(done.depths_before, done.depths_after, strict=True))
+    if changed := [f"shard {shard} from {old} slices to {new}" for shard, (old, new) in depths if old != new]:
         typer.echo(f"depth {'would fall' if would else 'falls'}: {', '.join(changed)}")
     for export in done.to_withdraw:
         typer.echo(f"{'would have ' if done.dry_run else ''}to be withdrawn: {withdrawal(export, run)}")
@@ -215,16 +216,6 @@ def remedy(entry: LogEntry, by: datetime | None, run: Any) -> str:
     return f"{waits}to be erased {due}: s3t erase {run}"
 
 
-def depths_changed(before: Sequence[int], after: Sequence[int]) -> list[str]:
-    """Shards that serve with another depth than before, in words.
-
-    >>> depths_changed((3, 3), (3, 0))
-    ['shard 1 from 3 slices to 0']
-    """
-    pairs = enumerate(zip(before, after, strict=True))
-    return [f"shard {shard} from {old} slices to {new}" for shard, (old, new) in pairs if old != new]
-
-
 def places_in_words(places: Iterable[Place]) -> str:
     """Slices in words: slice 0 of shard 1, slices 0 2 of shard 2."""
     by_shard: dict[int, list[int]] = {}
@@ -244,10 +235,8 @@ def in_hours(hours: float) -> str:
 
 def _print_forecast(forecast: Forecast) -> None:
     """Expected numbers of deletions from now on, in two lines."""
-    if forecast.living_shards == 0:
-        return
-    parts = [("the next shard dies", forecast.next_shard_dies), ("the last one", forecast.all_shards_die)]
-    typer.echo("expected without repair: " + ", ".join(f"{what} {_after(value)}" for what, value in parts))
+    first, last = _after(forecast.next_shard_dies), _after(forecast.all_shards_die)
+    typer.echo(f"expected without repair: the next shard dies {first}, the last one {last}")
     falls = sorted(forecast.depth_falls_below.items(), reverse=True)
     if falls:
         step = -(-len(falls) // MAX_DEPTHS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -43,7 +43,7 @@ def init(
         ),
     ],
     recipe: Annotated[Path, Option(metavar="YAML", help="The recipe; fields in docs/recipe.md.")],
-) -> Output:
+) -> Iterator[Output]:
     """Make a run: check recipe and records, assign records to slices, draw the orders, write the folder RUN.
 
     Nothing is trained yet. If anything is wrong, all problems are listed and no folder is left. Notes tell of repeated
@@ -57,30 +57,24 @@ def init(
             "leave it out, and init draws one that the run alone has",
             err=True,
         )
-
-    def render() -> None:
-        print_status(status, run)
-        for notice in notices:
-            typer.echo(f"note: {notice}")
-
-    return Output(status.to_json() | {"notices": list(notices)}, render)
+    yield Output(status.to_json() | {"notices": list(notices)})
+    print_status(status, run)
+    for notice in notices:
+        typer.echo(f"note: {notice}")
 
 
 def ids(
     data: Annotated[Path, Argument(metavar="FILE", help="Records: .csv, .jsonl or .parquet.")],
     recipe: Annotated[Path, Option(metavar="YAML", help="The recipe that names the columns.")],
-) -> Output:
+) -> Iterator[Output]:
     """Print the id of every record of a file, one a line: what `delete` asks for where there is no id column.
 
     They are in the order of the rows. FILE must fit the recipe, labels included.
     """
     found = s3t.record_ids(data, s3t.load_recipe(recipe))
-
-    def render() -> None:
-        for record in found:
-            typer.echo(record)
-
-    return Output({"ids": found}, render)
+    yield Output({"ids": found})
+    for record in found:
+        typer.echo(record)
 
 
 def train(
@@ -95,7 +89,7 @@ def train(
         ),
     ] = None,
     moved: MovedOption = False,
-) -> Output:
+) -> Iterator[Output]:
     """Train every missing stage. May be killed and run again: what is stored is not trained twice.
 
     Shallow stages come first, so that every shard can answer soon. Progress shows each epoch's loss: the mean over its
@@ -105,18 +99,15 @@ def train(
         if evaluate is not None:
             target.check_labelled(evaluate)
         done = target.train(workers=number_of(workers), progress=ProgressBar())
-        status = target.status()
-        if evaluate is None and (target.parts.public is None or not status.answering):
-            return Output(done, partial(print_training, done, status, run))
-        measured = target.evaluate(evaluate, progress=ProgressBar())
-
-    def render() -> None:
-        print_training(done, status, run)
+        status, measured = target.status(), None
+        if evaluate is not None or (target.parts.public is not None and status.answering):
+            measured = target.evaluate(evaluate, progress=ProgressBar())
+    yield Output(done.to_json() | ({} if measured is None else {"evaluation": measured}))
+    print_training(done, status, run)
+    if measured is not None:
         note = "" if evaluate else ". These are the recipe's public records, by which depths are chosen"
         typer.echo(f"{measured.sentence}{note}")
         print_parts(measured)
-
-    return Output(done.to_json() | {"evaluation": measured.to_json()}, render)
 
 
 def repair(
@@ -126,14 +117,16 @@ def repair(
         float | None, Option(help="Begin no stage after so many hours. What is worth most for its time comes first.")
     ] = None,
     moved: MovedOption = False,
-) -> Output:
+) -> Iterator[Output]:
     """Train what deletions cost: only the stages that are missing, each from its surviving parent.
 
     Afterwards the artifacts are, byte for byte, those of a run that never saw the deleted records.
     """
     with s3t.Run.open(run, moved=moved) as target:
         done = target.repair(workers=number_of(workers), hours=hours, progress=ProgressBar())
-        return Output(done, partial(print_training, done, target.status(), run))
+        status = target.status()
+    yield Output(done)
+    print_training(done, status, run)
 
 
 def extend(
@@ -157,7 +150,7 @@ def extend(
     dry_run: DryRunOption = False,
     anyway: Annotated[bool, Option("--anyway", help="Add orders that make no shard survive longer, too.")] = False,
     moved: MovedOption = False,
-) -> Output:
+) -> Iterator[Output]:
     """Add orders, or spares, to every shard, so that it survives more deletions, and train the stages that are missing.
 
     The old orders stay, and stay first. If the training is killed, s3t train goes on where it was. Orders that would
@@ -169,21 +162,21 @@ def extend(
         asked = {"budget": budget, "spares": spares, "spare_depth": spare_depth, "policy": _parsed(policy)}
         forecast = target.extension(**asked, progress=ProgressBar())
         told = _told(forecast)
-        if dry_run:
-            return Output(forecast.to_json(), partial(typer.echo, told))
-        if forecast.buys_nothing and not anyway:
-            remedy = "give --anyway to train them all the same, or deepen shards with s3t repair"
-            raise InputError("the budget", f"{told}; {remedy}")
-        typer.echo(told, err=True)
-        done = target.extend(**asked, workers=number_of(workers), progress=ProgressBar())
-        status = target.status()
-
-    def render() -> None:
-        typer.echo(f"{forecast.described} now")
-        print_training(done, status, run)
-
+        if not dry_run:
+            if forecast.buys_nothing and not anyway:
+                remedy = "give --anyway to train them all the same, or deepen shards with s3t repair"
+                raise InputError("the budget", f"{told}; {remedy}")
+            typer.echo(told, err=True)
+            done = target.extend(**asked, workers=number_of(workers), progress=ProgressBar())
+            status = target.status()
+    if dry_run:
+        yield Output(forecast)
+        typer.echo(told)
+        return
     bought = {name: forecast.to_json()[name] for name in ("budget", "repair", "gain")}
-    return Output({**bought, **done.to_json()}, render)
+    yield Output({**bought, **done.to_json()})
+    typer.echo(f"{forecast.described} now")
+    print_training(done, status, run)
 
 
 def _parsed(policy: str | None) -> Any:
@@ -215,17 +208,14 @@ def _told(extension: Extension) -> str:
     )
 
 
-def status(run: RunOrServerArgument = None, url: UrlOption = None) -> Output:
+def status(run: RunOrServerArgument = None, url: UrlOption = None) -> Iterator[Output]:
     """Show what is alive and what serves, what is not erased yet, and how many more deletions the run will take."""
     with opened(run, url) as target:
         found = target.status() if run is None else target.status(full=True)
-
-    def render() -> None:
-        print_status(found, run or url)
-        print_unfinished(found, run or url)
-        typer.echo(f"ledger: {found.ledger}")
-
-    return Output(found, render)
+    yield Output(found)
+    print_status(found, run or url)
+    print_unfinished(found, run or url)
+    typer.echo(f"ledger: {found.ledger}")
 
 
 def audit(
@@ -234,7 +224,7 @@ def audit(
     seed: Annotated[
         int | None, Option(help="Seed that chooses the stages to replay. By default the choice is unpredictable.")
     ] = None,
-) -> Output:
+) -> Iterator[Output]:
     """Check that all that may serve is what today's slices ask for: keys, bytes, parents; then replay N stages.
 
     It also checks the base model's files, every row and page of the ledger, and every record of the slices. It checks
@@ -243,17 +233,14 @@ def audit(
     """
     with s3t.Run.open(run) as target:
         report = target.audit(replay=replay, seed=seed, progress=ProgressBar())
-
-    def render() -> None:
-        verdict = "no mismatch" if report.warnings else "nothing is wrong"
-        verdict = verdict if report.ok else f"{len(report.mismatches)} wrong"
-        typer.echo(f"{counted(report.checked, 'stage')} checked, {len(report.replayed)} replayed: {verdict}")
-        for mismatch in report.mismatches:
-            typer.echo(", ".join(f"{name} {value}" for name, value in mismatch.items()))
-        for warning in report.warnings:
-            typer.echo(f"warning: {warning}")
-
-    return Output(report, render, failed=not report.ok)
+    yield Output(report, failed=not report.ok)
+    verdict = "no mismatch" if report.warnings else "nothing is wrong"
+    verdict = verdict if report.ok else f"{len(report.mismatches)} wrong"
+    typer.echo(f"{counted(report.checked, 'stage')} checked, {len(report.replayed)} replayed: {verdict}")
+    for mismatch in report.mismatches:
+        typer.echo(", ".join(f"{name} {value}" for name, value in mismatch.items()))
+    for warning in report.warnings:
+        typer.echo(f"warning: {warning}")
 
 
 def clone(
@@ -262,7 +249,7 @@ def clone(
     adopt: Annotated[
         bool, Option("--adopt", help="RUN is a copy of a folder: make it a run of its own where it is.")
     ] = False,
-) -> Output:
+) -> Iterator[Output]:
     """Copy a run as a run of its own: its own id, ledger, lock and memory of deletions. It answers at once.
 
     A folder that was copied by other means answers only: a deletion in it would take the run out of service. --adopt
@@ -275,12 +262,9 @@ def clone(
     made = run if copy is None else copy
     with s3t.Run.adopt(run) if copy is None else s3t.Run.clone(run, copy) as target:
         found = target.status()
-
-    def render() -> None:
-        typer.echo(f"{made} is a run of its own now; delete records from both")
-        print_status(found, made)
-
-    return Output(found, render)
+    yield Output(found)
+    typer.echo(f"{made} is a run of its own now; delete records from both")
+    print_status(found, made)
 
 
 def export(
@@ -317,7 +301,7 @@ def export(
         ),
     ] = None,
     moved: MovedOption = False,
-) -> Output:
+) -> Iterator[Output]:
     """Write the live chain of each shard for other programs: an adapter that PEFT loads, or a whole model.
 
     An export is a copy of what records were used for, and the run knows it. A deletion that hits it says so, and is not
@@ -335,18 +319,16 @@ def export(
         else:
             given: Any = engine  # checked with the other arguments
             report = target.export(output, shard=shard, merge=merge, engine=given, progress=ProgressBar())
-
-    def render_withdrawn() -> None:
+    if output is None:
+        yield Output(status)
         typer.echo(f"export {withdrawn} is withdrawn")
         print_unfinished(status, run)
-
-    def render() -> None:
-        for one in report.exports:
-            known = "" if one.new else " (it was there already)"
-            models = (f"shard {each.shard}, slices {numbers(each.prefix)}" for each in (one.stage, *one.merged_with))
-            typer.echo(f"{' and '.join(models)}: {one.path}{known}")
-        for notice in report.notices:
-            typer.echo(f"note: {notice}")
-        typer.echo(f"s3t status {run} lists the exports; a deletion that hits one waits until it is withdrawn")
-
-    return Output(status, render_withdrawn) if output is None else Output(report, render)
+        return
+    yield Output(report)
+    for one in report.exports:
+        known = "" if one.new else " (it was there already)"
+        models = (f"shard {each.shard}, slices {numbers(each.prefix)}" for each in (one.stage, *one.merged_with))
+        typer.echo(f"{' and '.join(models)}: {one.path}{known}")
+    for notice in report.notices:
+        typer.echo(f"note: {notice}")
+    typer.echo(f"s3t status {run} lists the exports; a deletion that hits one waits until it is withdrawn")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -28,7 +28,7 @@ def held(
     waiting: Annotated[bool, Option("--waiting", help="Only those that wait for a decision.")] = False,
     asked_by: Annotated[str | None, Option(metavar="NAME", help="Only those of one token.")] = None,
     limit: Annotated[int | None, Option(metavar="N", min=1, help="So many at most.")] = None,
-) -> Output:
+) -> Iterator[Output]:
     """List held requests with their reasons and decisions, the newest first. Names are not shown: none are kept.
 
     A server holds a request that is over its limits of an hour (s3t serve --hold-records, --hold-share). Nothing of it
@@ -37,14 +37,16 @@ def held(
     with s3t.Run.open(run) as opened:
         every = opened.approvals.waiting() if waiting else opened.approvals.all()
     found = [one for one in every if asked_by in (None, one.asked_by)][:limit]
-    return Output({"held": [one.to_json() for one in found]}, lambda: _print(found))
+    yield Output({"held": found})
+    _print(found)
 
 
-def approve(run: RunArgument, id: IdArgument) -> Output:
+def approve(run: RunArgument, id: IdArgument) -> Iterator[Output]:
     """Carry a held request out. When the command returns, its records are durably out of use."""
     with s3t.Run.open(run) as opened:
         done = opened.approvals.approve(id, by=BY)
-    return Output(done.to_json(), lambda: typer.echo(_in_words(done)))
+    yield Output(done)
+    typer.echo(_in_words(done))
 
 
 def refuse(
@@ -55,16 +57,21 @@ def refuse(
     ],
     id: Annotated[str | None, Argument(metavar="[ID]", help="From s3t deletions held.")] = None,
     asked_by: Annotated[str | None, Option(metavar="NAME", help="Instead of ID: all of one token that wait.")] = None,
-) -> Output:
+) -> Iterator[Output]:
     """Refuse a held request: nothing of it is deleted, and its names are forgotten."""
     if (id is None) == (asked_by is None):
         raise InputError("the command", "give ID or --asked-by, one of them")
     with s3t.Run.open(run) as opened:
-        if asked_by is not None:
-            many = opened.approvals.refuse_all(asked_by, by=BY, reason=reason)
-            return Output({"held": [one.to_json() for one in many]}, lambda: _print(many))
-        refused = opened.approvals.refuse(str(id), by=BY, reason=reason)
-    return Output(refused.to_json(), lambda: typer.echo(_in_words(refused)))
+        if id is None:
+            many = opened.approvals.refuse_all(str(asked_by), by=BY, reason=reason)
+        else:
+            refused = opened.approvals.refuse(id, by=BY, reason=reason)
+    if id is None:
+        yield Output({"held": many})
+        _print(many)
+    else:
+        yield Output(refused)
+        typer.echo(_in_words(refused))
 
 
 COMMANDS = {"held": held, "approve": approve, "refuse": refuse}

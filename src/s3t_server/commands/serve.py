@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -59,7 +60,7 @@ def serve(
     engine_adapters: Annotated[
         Path | None, Option(metavar="DIR", help="Folder for adapters, at the same path for the engine.")
     ] = None,
-) -> Output:
+) -> Iterator[Output]:
     """Answer over HTTP, and delete people while it answers; no answer uses a deleted record.
 
     Every route but health needs a token of the run, made with s3t token create. /v1/openapi.json describes them, and /
@@ -89,7 +90,8 @@ def serve(
             if not Access(opened).all() and not open_scope:
                 typer.echo(f"{run} has no token yet: s3t token create {run} NAME --scope predict", err=True)
     answer(settings)
-    return Output({"stopped": True}, lambda: typer.echo("stopped"))
+    yield Output({"stopped": True})
+    typer.echo("stopped")
 
 
 def _settings(**values: object) -> Settings:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -36,7 +36,7 @@ def create(
     per_minute: Annotated[
         int | None, Option(metavar="N", help="Requests in a minute, at each server process; without, any.")
     ] = None,
-) -> Output:
+) -> Iterator[Output]:
     """Make a token and print it. It cannot be shown again: the run keeps its hash alone.
 
     A program sends it as `Authorization: Bearer TOKEN`. Replicas that share the run's ledger know it at once.
@@ -45,36 +45,18 @@ def create(
 
     with s3t.Run.open(run) as opened:
         made, secret = Access(opened).create(name, scopes=scope or (), days=days, per_minute=per_minute)
-
-    def render() -> None:
-        typer.echo(secret)
-        typer.echo(f"{_in_words(made)}; keep it now, it is not shown again", err=True)
-
-    return Output({"token": secret, **made.to_json()}, render)
+    yield Output({"token": secret, **made.to_json()})
+    typer.echo(secret)
+    typer.echo(f"{_in_words(made)}; keep it now, it is not shown again", err=True)
 
 
-def list_(run: RunArgument) -> Output:
+def list_(run: RunArgument) -> Iterator[Output]:
     """List tokens with their scopes and times, and not the tokens themselves."""
     from s3t_server.tokens import Access
 
     with s3t.Run.open(run) as opened:
         tokens = Access(opened).all()
-    return Output({"tokens": [token.to_json() for token in tokens]}, lambda: _print(tokens))
-
-
-def revoke(run: RunArgument, name: NameArgument) -> Output:
-    """Accept a token no more, from the next request on, at every replica."""
-    from s3t_server.tokens import Access
-
-    with s3t.Run.open(run) as opened:
-        revoked = Access(opened).revoke(name)
-    return Output(revoked.to_json(), lambda: typer.echo(_in_words(revoked)))
-
-
-COMMANDS = {"create": create, "list": list_, "revoke": revoke}
-
-
-def _print(tokens: Sequence[Token]) -> None:
+    yield Output({"tokens": tokens})
     if not tokens:
         typer.echo("there are no tokens; s3t token create RUN NAME --scope predict makes one")
     print_table(
@@ -91,6 +73,19 @@ def _print(tokens: Sequence[Token]) -> None:
             for token in tokens
         ],
     )
+
+
+def revoke(run: RunArgument, name: NameArgument) -> Iterator[Output]:
+    """Accept a token no more, from the next request on, at every replica."""
+    from s3t_server.tokens import Access
+
+    with s3t.Run.open(run) as opened:
+        revoked = Access(opened).revoke(name)
+    yield Output(revoked)
+    typer.echo(_in_words(revoked))
+
+
+COMMANDS = {"create": create, "list": list_, "revoke": revoke}
 
 
 def _in_words(token: Token) -> str:
