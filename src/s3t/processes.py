@@ -35,25 +35,16 @@ def boot_clock() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
-def was_before(machine: str) -> bool:
-    """True if a machine is this one before its last start: none of its processes runs any more.
-
-    >>> here = this_machine()
-    >>> was_before(here), was_before(here.rpartition("_")[0] + "_1"), was_before("another_1_2")
-    (False, False, False)
-    """
-    host, boot, _ = this_machine().rsplit("_", 2)
-    there = machine.rsplit("_", 2)
-    return len(there) == 3 and there[0] == host and there[1] != boot
-
-
 def may_be_at_work(name: str, *, seen_at: float) -> bool:
     """True if the process that drew a temporary name, MACHINE-PROCESS-NUMBER, may still be running."""
     machine, _, rest = name.partition("-")
     process = rest.partition("-")[0]
     if machine == this_machine() and process.isdecimal():
         return is_running(int(process), seen_at=seen_at)
-    return not was_before(machine) and seen_at > time.time() - _FORGOTTEN_SECONDS
+    here, there = this_machine().rsplit("_", 2), machine.rsplit("_", 2)
+    if len(there) == 3 and there[0] == here[0] and there[1] != here[1]:  # this machine, before its last start
+        return False
+    return seen_at > time.time() - _FORGOTTEN_SECONDS
 
 
 def is_running(process: int, *, seen_at: float | None = None) -> bool:

@@ -108,10 +108,7 @@ def set_up_streams() -> None:
         try:
             os.fstat(number)
         except OSError:
-            opened = os.open(os.devnull, os.O_RDWR)
-            os.dup2(opened, number)
-            if opened != number:
-                os.close(opened)
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free: this one
     if sys.stdin is None:
         sys.stdin = open(0, closefd=False)  # noqa: SIM115
     for name, number in (("stdout", 1), ("stderr", 2)):

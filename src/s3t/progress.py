@@ -6,19 +6,8 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from s3t.events import (
-    EpochEnd,
-    Event,
-    Progress,
-    StageEnd,
-    StageStart,
-    TrainingStart,
-    WorkEnd,
-    WorkNote,
-    WorkStart,
-    WorkStep,
-    silent,
-)
+from s3t import events
+from s3t.events import Event, Progress, silent
 from s3t.wording import counted, duration
 
 if TYPE_CHECKING:
@@ -61,16 +50,16 @@ class ProgressBar:
     def __call__(self, event: Event) -> None:
         """Show an event."""
         match event:
-            case WorkStart():
+            case events.WorkStart():
                 self._what, self._total, self._count = event.what, event.total, 0
                 self._stages = self._stored = 0
                 self._began = self._last = time.monotonic()
                 self._first = None
                 if self._draws and event.total:
                     self._draw()
-            case WorkNote():
+            case events.WorkNote():
                 self._describe(f"{self._what}: {event.what}")
-            case WorkStep():
+            case events.WorkStep():
                 self._count += event.count
                 if self._first is None:  # the model is in memory now
                     self._first = time.monotonic(), self._count
@@ -78,20 +67,20 @@ class ProgressBar:
                     self.drawn.advance(self._task, event.count)
                 elif self._total and self._is_quiet():
                     self._say(f"{self._what}: {self._count / self._total:.0%}{self._left()}")
-            case TrainingStart():
+            case events.TrainingStart():
                 self._stages = event.stages
                 if event.stages:
                     self._say(self._what)
-            case StageStart():
+            case events.StageStart():
                 self._describe(f"{self._at()} {event.stage}")
                 epochs = f", {counted(event.epochs, 'epoch')}" if event.epochs else ""
                 self._say(f"{event.stage} begins: {counted(event.records, 'record')}{epochs}")
-            case EpochEnd():
+            case events.EpochEnd():
                 self._describe(f"{self._at()} loss {event.loss:.4g}, {event.stage}")
                 if event.epoch < event.epochs and self._is_quiet():
                     epoch = f"epoch {event.epoch} of {event.epochs}, loss {event.loss:.4g}"
                     self._say(f"{event.stage}: {epoch}{self._left()}")
-            case StageEnd():
+            case events.StageEnd():
                 self._stored += 1
                 if self._draws:
                     from rich.text import Text
@@ -100,11 +89,11 @@ class ProgressBar:
                 # A stage that a deletion takes meanwhile is trained and counted again.
                 of = counted(max(self._stages, self._stored), "stage")
                 self._say(f"{described_end(event)}; {self._stored} of {of}{self._left()}")
-            case WorkEnd() if self.drawn is not None:
+            case events.WorkEnd() if self.drawn is not None:
                 self._describe(self._what)
                 self.drawn.stop()
                 self.drawn = None
-            case WorkEnd() if self._count and not self._stages:  # training has printed lines of its own
+            case events.WorkEnd() if self._count and not self._stages:  # training has printed lines of its own
                 self._say(f"{self._what}: {duration(time.monotonic() - self._began)}")
 
     def _draw(self) -> None:
@@ -149,7 +138,7 @@ class ProgressBar:
         return f", about {duration(seconds)} left"
 
 
-def described_end(event: StageEnd) -> str:
+def described_end(event: events.StageEnd) -> str:
     """The end of a stage in words: stage (0, 1) of shard 0: loss 1.103, 0.9312 in 6 steps, 3.1 s."""
     losses = [f"{loss:.4g}" for loss in event.losses]
     if len(losses) > MAX_LOSSES:

@@ -7,7 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -111,7 +111,6 @@ class Predictions(Answered):
         return f"Predictions(generation {self.generation}, {inputs}{': ' * bool(values)}{values})"
 
     def __len__(self) -> int:
-        """Number of inputs."""
         return len(self.predicted)
 
     def part(self, first: int, last: int) -> Predictions:
@@ -195,14 +194,8 @@ class Likelihoods(Answered):
     @classmethod
     def of(cls, predictions: Predictions) -> Likelihoods:
         """Likelihoods of a language model's answers."""
-        return cls(
-            generation=predictions.generation,
-            members=predictions.members,
-            log_probabilities=predictions.predicted,
-            logits=predictions.logits,
-            ids=predictions.ids,
-            places=predictions.places,
-        )
+        common = {each.name: getattr(predictions, each.name) for each in fields(Answered)}
+        return cls(log_probabilities=predictions.predicted, logits=predictions.logits, **common)
 
     def __repr__(self) -> str:
         """Counts in one line, without records."""
@@ -260,7 +253,6 @@ class Texts(Answered):
         return f"Texts(generation {self.generation}, {counted(len(self.members), 'member')}: {texts})"
 
     def __len__(self) -> int:
-        """Number of texts."""
         return len(self.texts)
 
     def rows(self) -> list[dict[str, Any]]:
@@ -301,7 +293,6 @@ class Evaluation:
     another."""
 
     def __repr__(self) -> str:
-        """The metrics in one line."""
         return f"Evaluation({self.sentence})"
 
     def _repr_html_(self) -> str:

@@ -53,7 +53,6 @@ class OfStage(Result):
 
     @property
     def stage(self) -> Stage:
-        """The stage."""
         return Stage(self.shard, self.prefix, self.kind)
 
 

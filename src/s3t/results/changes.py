@@ -34,7 +34,6 @@ class TrainedStage(OfStage):
 
     @property
     def stage(self) -> Stage:
-        """The stage."""
         return super().stage._replace(reads=self.reads)
 
 
@@ -66,7 +65,6 @@ class Training(Result):
         return tuple(summary.stage for summary in self.summaries)
 
     def __repr__(self) -> str:
-        """The result in one line."""
         discarded = f", {self.discarded} thrown away" if self.discarded else ""
         return (
             f"Training({counted(self.trained, 'stage')} trained in {self.seconds:.1f} s{discarded}, "
@@ -181,7 +179,6 @@ class Reconciliation(Result):
     stages_lost: int
 
     def __repr__(self) -> str:
-        """The result in one line."""
         again = f"{counted(self.records, 'record')} deleted again"
         return f"Reconciliation({again}, {counted(self.stages_lost, 'stage')} lost, generation {self.generation})"
 
@@ -239,6 +236,5 @@ class Exports(Result):
     """Parts of the run that the exports lack, and options with which the engine must be started."""
 
     def __repr__(self) -> str:
-        """The result in one line."""
         names = ", ".join(export.name for export in self.exports)
         return f"Exports({counted(len(self.exports), 'export')}: {names})"

@@ -131,7 +131,6 @@ class Status(Result):
         return tuple(export for export in self.exports if export.to_withdraw)
 
     def __repr__(self) -> str:
-        """The result in one line."""
         missing = f", {counted(self.missing, 'stage')} missing" if self.missing else ""
         unfinished = f", {counted(len(self.unfinished), 'deletion')} not erased yet" if self.unfinished else ""
         withdraw = f", {counted(len(self.to_withdraw), 'export')} to withdraw" if self.to_withdraw else ""
