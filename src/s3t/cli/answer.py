@@ -46,8 +46,7 @@ def predict(
         list[str] | None, Option(metavar="TEXT", help="A text to answer; repeatable, instead of FILE.")
     ] = None,
     pair: Annotated[
-        list[str] | None,
-        Option(metavar="TEXT", help="The second text of a pair; as many as --text, in their order."),
+        list[str] | None, Option(metavar="TEXT", help="The second text of a pair: one for each --text, in order.")
     ] = None,
     form: Annotated[
         str | None,
@@ -219,8 +218,7 @@ def generate(
         Option("--input", metavar="FILE", help="Prompts, with the recipe's columns: .csv, .jsonl or .parquet."),
     ] = None,
     prompt: Annotated[
-        list[str] | None,
-        Option(metavar="TEXT", help="A prompt; repeatable, instead of FILE. For a chat, a question."),
+        list[str] | None, Option(metavar="TEXT", help="A prompt, of a chat a question; repeatable, instead of FILE.")
     ] = None,
     max_new_tokens: Annotated[int, Option(metavar="N", help="Tokens of a text at most.")] = 128,
     temperature: Annotated[
@@ -295,22 +293,11 @@ def evaluate(
     data: Annotated[Path, Option(metavar="FILE", help="Labelled data: .csv, .jsonl or .parquet.")],
     depths: Annotated[bool, Option(help="Also measure the ensemble cut to each depth: one pass a live block.")] = True,
     write: Annotated[
-        int,
-        Option(
-            metavar="N",
-            min=0,
-            help="Language models: also write after the first N prompts, and compare with the completions: exact match "
-            "and ROUGE-L. Needs the extra texts.",
-        ),
+        int, Option(metavar="N", min=0, help="Language models: also write N texts: exact match, ROUGE-L (extra texts).")
     ] = 0,
     report: Annotated[bool, Option("--report", help="Also precision, recall, F1 and support of every label.")] = False,
     confusion: Annotated[
-        Path | None,
-        Option(
-            metavar="FILE",
-            help="Draw which labels are taken for which, into a .png, .svg or .pdf file: a row a label, a column an "
-            "answer. Needs the extra plots.",
-        ),
+        Path | None, Option(metavar="FILE", help="Draw the confusion matrix: .png, .svg or .pdf (extra plots).")
     ] = None,
 ) -> Iterator[Output]:
     """Measure the ensemble on labelled data, as a whole, per shard and per depth.

@@ -19,7 +19,6 @@ from s3t.progress import ProgressBar
 from s3t.wording import counted, duration, numbers, problem_lines
 
 if TYPE_CHECKING:
-    from s3t.core import AsNeeded, FixedOrders
     from s3t.orders import Setting
     from s3t.planning.plan import Plan, System
     from s3t.planning.simulation import Falls, Life, Simulation
@@ -158,8 +157,7 @@ def plan(
     ] = None,
     mean_depth: Annotated[Number, Option(metavar="X", help="Service: slices after repairs, at least.")] = None,
     depth_after_deletion: Annotated[
-        int,
-        Option(metavar="K", help="Service: slices right after any one deletion, at least. 1: no shard is ever dead."),
+        int, Option(metavar="K", help="Service: slices right after any deletion, at least. 1: no shard is ever dead.")
     ] = 0,
     shards: Annotated[Count, Option(metavar="M", help="Shards. A service's are the recipe's if absent.")] = None,
     slices: Annotated[Count, Option(metavar="L", help="Slices a shard, alike.")] = None,
@@ -363,7 +361,6 @@ def sequences(
         "score": float(f"{each.sum():.9g}"),
         "expected_depth": {str(number): float(f"{depth:.9g}") for number, depth in zip(AFTER, depths, strict=True)},
     }
-
     yield Output(document)
     more = " ..." if slices > SHOWN_SLICES else ""
     rows = [
@@ -468,21 +465,18 @@ def simulate(
     sizes: Any = {"slices": slices, "budget": 1 if budget is None else budget, "deletions": deletions, "seed": seed}
     setting = _setting(problems, **sizes, prior=prior, selector=selector, plot=plot)
     fall = Deletions.from_prior(setting.probabilities, shards=shards)
-    policy: AsNeeded | FixedOrders
-    below: int | None
     if chains is None:
         with working(None if selector == SELECTOR else f"choosing {counted(count, 'order')} for each shard"):
             orders = orders_of_shards(selector, [setting] * shards, vary=vary_by_shard, progress=ProgressBar())
-        policy, below = FixedOrders(orders), repair_below or 0
         shape = f"{counted(count, 'order')} each ({selector})"
     else:
         orders = (chains.planned((), slices=slices, chances=setting.probabilities),) * shards
-        policy, below = chains, None
         spare = f"{counted(chains.spares, 'spare')} of {chains.spare_depth}" if chains.spares else "no spare"
         shape = f"main chain of {chains.depth}, {spare}"
     with working(f"simulating {counted(trials, 'system')}"):
         falls, life = simulated(orders, fall, trials=trials, seed=seed), None
         if repaired:
+            policy, below = (FixedOrders(orders), repair_below or 0) if chains is None else (chains, None)
             in_unit, over = costs or StageCosts.declared(slices).in_trainings(shards), over or OVER
             life = simulate_repairs(policy, fall, costs=in_unit, over=over, below=below, trials=trials, seed=seed)
     unit = "full trainings" if costs is None else "seconds"
@@ -575,11 +569,7 @@ def _number(value: float | None) -> str:
 def tune(
     recipe: Annotated[Path, Argument(metavar="RECIPE", help="The recipe whose other fields stay.")],
     space: Annotated[
-        Path,
-        Option(
-            metavar="YAML",
-            help="The search space: fields with a list of values, {between: [LOW, HIGH]} or {log: [LOW, HIGH]}.",
-        ),
+        Path, Option(metavar="YAML", help="Fields with a list of values, {between: [LOW, HIGH]} or {log: [LOW, HIGH]}.")
     ],
     data: Annotated[Path, Option(metavar="FILE", help="Public records to train on.")],
     validation: Annotated[Path, Option(metavar="FILE", help="Public records to measure on.")],

@@ -36,11 +36,7 @@ LEAST_DEPTH = 0.1
 def init(
     run: RunArgument,
     data: Annotated[
-        Path,
-        Option(
-            metavar="FILE",
-            help="The records: .csv, .tsv, .json or .jsonl, perhaps compressed, or .parquet, also a folder of them.",
-        ),
+        Path, Option(metavar="FILE", help="Records: .csv, .tsv, .json, .jsonl, also compressed, .parquet, or a folder.")
     ],
     recipe: Annotated[Path, Option(metavar="YAML", help="The recipe; fields in docs/recipe.md.")],
 ) -> Iterator[Output]:
@@ -81,12 +77,7 @@ def train(
     run: RunArgument,
     workers: WorkersOption = "1",
     evaluate: Annotated[
-        Path | None,
-        Option(
-            metavar="FILE",
-            help="Labelled records that are not in the run: checked before training, measured on after it, as s3t "
-            "evaluate does. Default: the recipe's public records, if it has some.",
-        ),
+        Path | None, Option(metavar="FILE", help="New labelled records to measure on; else the recipe's public ones.")
     ] = None,
     moved: MovedOption = False,
 ) -> Iterator[Output]:
@@ -133,18 +124,11 @@ def extend(
     run: RunArgument,
     budget: Annotated[int | None, Option(metavar="B", help="Orders a shard, more than it has now, up to L!.")] = None,
     spares: Annotated[
-        int | None,
-        Option(metavar="N", help="If the run is repaired as needed: chains beside the main one, fewer than L."),
+        int | None, Option(metavar="N", help="If repaired as needed: chains beside the main one, fewer than L.")
     ] = None,
-    spare_depth: Annotated[
-        int | None, Option(metavar="K", help="If the run is repaired as needed: slices of each spare.")
-    ] = None,
+    spare_depth: Annotated[int | None, Option(metavar="K", help="If repaired as needed: slices of each spare.")] = None,
     policy: Annotated[
-        str | None,
-        Option(
-            metavar="POLICY",
-            help="Another deletion.repair, as in a recipe: eager, or '{policy: as-needed, depth: 3}'.",
-        ),
+        str | None, Option(metavar="POLICY", help="Another deletion.repair: eager, or '{policy: as-needed, depth: 3}'.")
     ] = None,
     workers: WorkersOption = "1",
     dry_run: DryRunOption = False,
@@ -276,12 +260,9 @@ def export(
             help="Folder in which each export gets a folder of its own, named by its content. Made if it is missing.",
         ),
     ] = None,
-    shard: Annotated[
-        int | None, Option(metavar="I", help="Export this shard alone; by default all that answer.")
-    ] = None,
+    shard: Annotated[int | None, Option(metavar="I", help="This shard alone; by default all that answer.")] = None,
     merge: Annotated[
-        bool,
-        Option("--merge", help="Write the whole model, with the adapter folded into its weights, for transformers."),
+        bool, Option("--merge", help="Write the whole model, the adapter folded into its weights, for transformers.")
     ] = False,
     engine: Annotated[
         str,
