@@ -72,28 +72,8 @@ class Training(Result):
         )
 
 
-class Deletion(Result):
-    """Result of a deletion; of a dry run, its forecast.
-
-    Over HTTP, the fields that tell where records lie (`PLACES`) are for operators, and left out for others.
-    """
-
-    PLACES: ClassVar = {
-        "unreadable",
-        "slices",
-        "stages_lost",
-        "depths_before",
-        "depths_after",
-        "answering",
-        "shards",
-        "missing",
-        "missing_hours",
-        "to_withdraw",
-        "repair_due",
-        "heads_due",
-        "repair",
-        "repair_failed",
-    }
+class ToldDeletion(Result):
+    """What every caller may know of a deletion."""
 
     id: int | None
     """Its generation, the last one if it took several; null if no record was taken. `log` and `GET /v1/deletions/{id}`
@@ -124,6 +104,17 @@ class Deletion(Result):
     """Until when slices are rewritten; null if they are."""
     erase_within: float = 0.0
     """Seconds after a request was received within which slices are rewritten; 0: before the deletion returns."""
+
+
+class Deletion(ToldDeletion):
+    """Result of a deletion; of a dry run, its forecast.
+
+    Over HTTP, the fields that tell where records lie (`PLACES`) are for operators, and left out for others.
+    """
+
+    PLACES: ClassVar[set[str]]
+    """Its own fields."""
+
     unreadable: tuple[Place, ...] = ()
     """Slices that may hold an unknown name, and whose files cannot be read."""
     slices: tuple[Place, ...] = ()
@@ -164,6 +155,9 @@ class Deletion(Result):
         before, after = (" ".join(map(str, depths)) for depths in (self.depths_before, self.depths_after))
         parts.append(f"depths {before} -> {after}")
         return f"Deletion({', '.join(parts)}, generation {self.generation})"
+
+
+Deletion.PLACES = {*Deletion.model_fields} - {*ToldDeletion.model_fields}
 
 
 class Reconciliation(Result):
