@@ -38,16 +38,10 @@ def set_up_process() -> None:
     if mallopt is not None:
         for option, value in _MALLOPT.values():
             mallopt(option, value)
-    hide_bitsandbytes()
+    # PEFT imports bitsandbytes wherever it is installed, which takes as long as torch itself. Python takes None for
+    # "not there"; `models.quantized` shows it again.
+    sys.modules.setdefault("bitsandbytes", None)  # type: ignore[arg-type]
     put_off_collection()
-
-
-def hide_bitsandbytes() -> None:
-    """Let PEFT find no bitsandbytes, which it imports wherever it is installed: that takes as long as torch itself.
-
-    `models.quantized` shows it again.
-    """
-    sys.modules.setdefault("bitsandbytes", None)  # type: ignore[arg-type]  # what Python takes for "not there"
 
 
 def put_off_collection() -> None:

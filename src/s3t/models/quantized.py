@@ -127,6 +127,6 @@ def functional() -> Any:
 
 
 def _show_bitsandbytes() -> None:
-    """The program hides it, see `program.hide_bitsandbytes`."""
+    """The program hides it, see `program.set_up_process`."""
     if sys.modules.get("bitsandbytes", sys) is None:
         del sys.modules["bitsandbytes"]
