@@ -6,7 +6,7 @@ screen readers.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Literal
 
 from markupsafe import Markup
@@ -31,21 +31,6 @@ _RUN_WIDTH, _RUN_HEIGHT, _RUN_GAP = 288, 11, 4
 _HEIGHTS: dict[Cell, float] = {"serving": 1.0, "training": 1.0, "live": 0.6, "dead": 0.2}
 WIDTH, HEIGHT = 600, 100
 """Units of a chart, which is stretched to the room that it has."""
-
-
-def element(tag: str, *inside: str, **attributes: object) -> Markup:
-    """An element with what is inside, escaped unless it is markup.
-
-    >>> element("text", "1 < 2", class_="mean", font_size=1.25)
-    Markup('<text class="mean" font-size="1.2">1 &lt; 2</text>')
-    """
-    shown = Markup("").join(
-        Markup(' {}="{}"').format(
-            name.rstrip("_").replace("_", "-"), round(value, 1) if isinstance(value, float) else value
-        )
-        for name, value in attributes.items()
-    )
-    return Markup("<{0}{1}>{2}</{0}>").format(tag, shown, Markup("").join(inside))
 
 
 def cells_of(shard: Shard, chain: Chain, training: Collection[Stage]) -> list[Cell]:
@@ -84,65 +69,55 @@ def chains_picture(shard: Shard, training: Collection[Stage] = (), *, longest: i
     small = longest > _SIZES[-1][0]
     width = _GUTTER + (_RUN_WIDTH if small else longest * (side + gap))
     height = len(rows) * (side + gap) + 2
-    drawn: list[Markup] = []
+    drawn = Markup("")
     for row, (chain, cells) in enumerate(rows):
         top = row * (side + gap) + 1
         if "serving" in cells:
-            drawn.append(element("path", class_="mark", d=f"M2 {top + side / 2 - 4.5}l7 4.5l-7 4.5z"))
+            drawn += Markup('<path class="mark" d="M2 {}l7 4.5l-7 4.5z"></path>').format(top + side / 2 - 4.5)
         if small:
             drawn += _bars(chain, cells, top, _RUN_WIDTH / longest)
-        else:
-            drawn += [
-                cell_picture(cell, str(index), left=_GUTTER + place * (side + gap), top=top, side=side)
-                for place, (cell, index) in enumerate(zip(cells, chain.order, strict=True))
-            ]
+            continue
+        for place, (cell, index) in enumerate(zip(cells, chain.order, strict=True)):
+            drawn += cell_picture(cell, str(index), left=_GUTTER + place * (side + gap), top=top, side=side)
     label = f"{name}-{shard.shard}"
-    return element(
-        "svg",
-        element("title", f"Chains of shard {shard.shard}", id=label),
-        element("desc", described, id=f"{label}-text"),
-        *drawn,
-        class_="chains",
-        role="img",
-        aria_labelledby=f"{label} {label}-text",
-        width=width,
-        height=height,
-        viewBox=f"0 0 {width} {height}",
-    )
+    return Markup(
+        '<svg class="chains" role="img" aria-labelledby="{label} {label}-text" width="{width}" height="{height}" '
+        'viewBox="0 0 {width} {height}"><title id="{label}">Chains of shard {shard}</title>'
+        '<desc id="{label}-text">{described}</desc>{drawn}</svg>'
+    ).format(label=label, width=width, height=height, shard=shard.shard, described=described, drawn=drawn)
 
 
 def cell_picture(cell: Cell, text: str, *, left: int = 1, top: int = 1, side: int = 18) -> Markup:
     """A cell; its title says what it is."""
-    parts = [element("title", f"slice {text}: {WORDS[cell]}")]
+    inside = Markup("<title>slice {}: {}</title>").format(text, WORDS[cell])
     if cell != "dead" or side >= _OUTLINED:
-        parts.append(element("rect", x=left, y=top, width=side, height=side, rx=side / 5))
+        rect = Markup('<rect x="{}" y="{}" width="{}" height="{}" rx="{:.1f}"></rect>')
+        inside += rect.format(left, top, side, side, side / 5)
     if cell == "dead":
         arm = round(side * 0.4, 1)
         cross = f"M{left + side * 0.3:.1f} {top + side * 0.3:.1f}l{arm} {arm}m0 -{arm}l-{arm} {arm}"
-        parts.append(element("path", d=cross))
+        inside += Markup('<path d="{}"></path>').format(cross)
     elif text:
-        parts.append(element("text", text, x=left + side / 2, y=top + side / 2, font_size=side * 0.46))
-    return element("g", *parts, class_=f"cell {cell}")
+        shown = Markup('<text x="{:.1f}" y="{:.1f}" font-size="{:.1f}">{}</text>')
+        inside += shown.format(left + side / 2, top + side / 2, side * 0.46, text)
+    return Markup('<g class="cell {}">{}</g>').format(cell, inside)
 
 
-def _bars(chain: Chain, cells: Sequence[Cell], top: int, step: float) -> Iterable[Markup]:
+def _bars(chain: Chain, cells: Sequence[Cell], top: int, step: float) -> Markup:
     """A chain's runs of equal cells, the more alive the higher."""
-    start = 0
+    drawn, start = Markup(""), 0
     for end in range(1, len(cells) + 1):
         if end < len(cells) and cells[end] == cells[start]:
             continue
         cell, high = cells[start], _RUN_HEIGHT * _HEIGHTS[cells[start]]
         what = f"slices {start + 1} to {end} of the chain" if end - start > 1 else f"slice {chain.order[start]}"
-        bar = element(
-            "rect",
-            x=_GUTTER + start * step,
-            y=top + (_RUN_HEIGHT - high) / 2,
-            width=max((end - start) * step - 1, 2.0),
-            height=high,
-            rx=1,
-        )
-        yield element("g", element("title", f"{what}: {WORDS[cell]}"), bar, class_=f"cell {cell}")
+        left, width = _GUTTER + start * step, max((end - start) * step - 1, 2.0)
+        drawn += Markup(
+            '<g class="cell {}"><title>{}: {}</title>'
+            '<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}" rx="1"></rect></g>'
+        ).format(cell, what, WORDS[cell], left, top + (_RUN_HEIGHT - high) / 2, width, high)
         start = end
+    return drawn
 
 
 def depths_picture(times: Sequence[float], rows: Sequence[tuple[float, int, int]], *, most: int) -> Markup:
@@ -162,28 +137,25 @@ def depths_picture(times: Sequence[float], rows: Sequence[tuple[float, int, int]
         return [f"{WIDTH * (time - began) / span:.1f},{high(depth)}" for time, depth in ends]
 
     levels = [high(depth) for depth in sorted({0, *(round(most * part / 4) for part in range(1, 5))})]
-    return element(
-        "svg",
-        element("g", *(element("line", x1=0, x2=WIDTH, y1=each, y2=each) for each in levels), class_="grid"),
-        element("polygon", class_="area", points=" ".join([*stairs(2), *reversed(stairs(1))])),
-        element("polyline", class_="line", points=" ".join(stairs(0))),
-        class_="chart",
-        viewBox=f"0 0 {WIDTH} {HEIGHT}",
-        preserveAspectRatio="none",
-        aria_hidden="true",
+    line = Markup('<line x1="0" x2="{}" y1="{}" y2="{}"></line>')
+    return Markup(
+        '<svg class="chart" viewBox="0 0 {} {}" preserveAspectRatio="none" aria-hidden="true">'
+        '<g class="grid">{}</g><polygon class="area" points="{}"></polygon>'
+        '<polyline class="line" points="{}"></polyline></svg>'
+    ).format(
+        WIDTH,
+        HEIGHT,
+        Markup("").join(line.format(WIDTH, each, each) for each in levels),
+        " ".join([*stairs(2), *reversed(stairs(1))]),
+        " ".join(stairs(0)),
     )
 
 
 def range_picture(mean: float, low: float, high: float, *, most: float) -> Markup:
     """A mean and its spread on an axis from 0 to `most`, by square roots: the near future has more room."""
     start, end, middle = (f"{12 + (WIDTH - 24) * (value / most) ** 0.5:.1f}" for value in (low, high, mean))
-    return element(
-        "svg",
-        element("path", class_="rule", d=f"M0 5H{WIDTH}"),
-        element("path", class_="spread", d=f"M{start} 5H{end}"),
-        element("path", class_="mean", d=f"M{middle} 5h0.01"),
-        class_="range",
-        viewBox=f"0 0 {WIDTH} 10",
-        preserveAspectRatio="none",
-        aria_hidden="true",
-    )
+    return Markup(
+        '<svg class="range" viewBox="0 0 {width} 10" preserveAspectRatio="none" aria-hidden="true">'
+        '<path class="rule" d="M0 5H{width}"></path><path class="spread" d="M{start} 5H{end}"></path>'
+        '<path class="mean" d="M{middle} 5h0.01"></path></svg>'
+    ).format(width=WIDTH, start=start, end=end, middle=middle)

@@ -7,7 +7,8 @@ import time
 from datetime import datetime
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from statistics import fmean
+from typing import Any
 
 from fastapi.responses import HTMLResponse, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -30,19 +31,11 @@ HEADERS = {
 """Headers of every answer of the page."""
 
 
-class _Asset(NamedTuple):
-    content: bytes
-    media_type: str
-    version: str
-
-
 @cache
-def _assets() -> dict[str, _Asset]:
-    found = {}
-    for name, media_type in _TYPES.items():
-        content = (_FOLDER / "static" / name).read_bytes()
-        found[name] = _Asset(content, media_type, hashlib.sha256(content).hexdigest()[:12])
-    return found
+def _asset(name: str) -> tuple[bytes, str]:
+    """A file's content, and its version."""
+    content = (_FOLDER / "static" / name).read_bytes()
+    return content, hashlib.sha256(content).hexdigest()[:12]
 
 
 def asset_response(name: str, version: str) -> Response | None:
@@ -51,10 +44,11 @@ def asset_response(name: str, version: str) -> Response | None:
     Args:
         version: in its address; that of another release, where replicas are of two.
     """
-    if (asset := _assets().get(name)) is None:
+    if name not in _TYPES:
         return None
-    kept = {"Cache-Control": "public, max-age=31536000, immutable"} if version == asset.version else {}
-    return Response(asset.content, media_type=asset.media_type, headers=HEADERS | kept)
+    content, newest = _asset(name)
+    kept = {"Cache-Control": "public, max-age=31536000, immutable"} if version == newest else {}
+    return Response(content, media_type=_TYPES[name], headers=HEADERS | kept)
 
 
 def html(template: str, status: int = 200, **context: Any) -> HTMLResponse:
@@ -81,14 +75,14 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.globals.update(
-        assets={name: f"/static/{name}?v={asset.version}" for name, asset in _assets().items()},
+        assets={name: f"/static/{name}?v={_asset(name)[1]}" for name in _TYPES},
         cell_picture=cell_picture,
         cell_words=WORDS,
         chains_picture=chains_picture,
         range_picture=range_picture,
         most_chains=MOST_CHAINS,
     )
-    environment.filters.update(counted=counted, numbers=numbers, moment=_moment, mean=views.mean)
+    environment.filters.update(counted=counted, numbers=numbers, moment=_moment, mean=fmean)
     environment.filters.update(at_a_glance=views.at_a_glance, steps=views.steps_of, longest=views.longest_of)
     environment.filters.update(in_hours=views.hours_in_words, in_words=views.location_in_words)
     return environment

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
+from statistics import fmean
 from typing import Any
 
 from s3t.ledger import DepthChange
@@ -18,10 +19,6 @@ _COLUMNS = 300
 """Steps of the depths' picture."""
 _MOST_FALLS = 4
 """Depths whose loss is foretold."""
-
-
-def mean(values: Collection[float]) -> float:
-    return sum(values) / len(values)
 
 
 def at_a_glance(status: Status) -> str:
@@ -47,7 +44,7 @@ def health(depths: Sequence[int], wanted: int) -> str:
     verb = "answers" if living == 1 else "answer"
     if min(depths) >= wanted:
         return f"{who} {verb}, {'' if shards == 1 else 'each '}with all {counted(wanted, 'slice')}."
-    return f"{who} {verb}; {mean(depths):.1f} of {counted(wanted, 'slice')} in the mean."
+    return f"{who} {verb}; {fmean(depths):.1f} of {counted(wanted, 'slice')} in the mean."
 
 
 def longest_of(shards: Collection[Shard]) -> int:
@@ -103,25 +100,19 @@ def depths_over_time(
 
 
 def _row(state: Sequence[int]) -> tuple[float, int, int]:
-    return mean(state), min(state), max(state)
+    return fmean(state), min(state), max(state)
 
 
 def steps_of(entry: LogEntry) -> list[tuple[str, datetime | None, str]]:
     """Each step of a deletion, its time, and how long after the request it came."""
-    times = (entry.received_at, entry.accepted_at, entry.effective_at, entry.erased_at)
-    return [
-        (name, time, "" if time is None else after((time - entry.received_at).total_seconds()))
-        for name, time in zip(("received", "accepted", "effective", "erased"), times, strict=True)
-    ]
-
-
-def after(seconds: float) -> str:
-    """Time since a request.
-
-    >>> after(0.0123), after(75.0)
-    ('+12 ms', '+1 min 15 s')
-    """
-    return f"+{1000 * seconds:.0f} ms" if seconds < 1 else f"+{duration(seconds)}"
+    steps = []
+    for name in ("received", "accepted", "effective", "erased"):
+        time, after = getattr(entry, f"{name}_at"), ""
+        if time is not None:
+            seconds = (time - entry.received_at).total_seconds()
+            after = f"+{1000 * seconds:.0f} ms" if seconds < 1 else f"+{duration(seconds)}"
+        steps.append((name, time, after))
+    return steps
 
 
 def hours_in_words(hours: float) -> str:
