@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from anyio import to_thread
 from fastapi.responses import Response
@@ -17,14 +17,14 @@ from starlette.types import Message, Receive, Scope, Send
 
 from s3t.ledger.presence import TRUSTED_SECONDS
 from s3t.ledger.sessions import LEASE_SECONDS
+from s3t.records.ingest import IngestedInputs
+from s3t.results.answers import Predictions
+from s3t.run.pending import Pending
 from s3t_server.documents import inputs_of
 from s3t_server.guard import NotTaken
-from s3t_server.problems import Refused
+from s3t_server.problems import Refused, busy
 
 if TYPE_CHECKING:
-    from s3t.records.ingest import IngestedInputs
-    from s3t.results.answers import Predictions
-    from s3t.run.pending import Pending
     from s3t_server.served import ServedRun
 
 GENERATION_HEADER = "S3T-Generation"
@@ -51,28 +51,29 @@ def check_model(served: ServedRun, name: str | None) -> None:
         raise Refused(HTTPStatus.NOT_FOUND, f"there is no such model here; this address serves {served.name}")
 
 
-Renderer: TypeAlias = "Callable[[Predictions], Any]"
-"""Gives answers the shape that a client wants, JSON-compatible."""
-
-
 class FencedResponse(Response, ABC):
     """A response that leaves only while no deletion overtakes it. Else it is made again: each takes a stage, so
     there is an end. A client that goes away gets nothing, and nothing more is computed for it; nor for one that has
-    waited for `answer_seconds`."""
+    waited for `answer_seconds`.
+
+    Each part leaves only within the lease of what is pending, and waits in the connection for no longer than a deletion
+    may wait for it.
+    """
 
     def __init__(self, served: ServedRun) -> None:
         super().__init__()
         self._served = served
+        self._left = served.settings.send_seconds  # for which all parts together may wait for the client
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        sent, gone = asyncio.ensure_future(self._sent(scope, send)), asyncio.ensure_future(_disconnected(receive))
+        self._scope, self._send = scope, send
+        sent, gone = asyncio.ensure_future(self._sent()), asyncio.ensure_future(_disconnected(receive))
         try:
             seconds = self._served.settings.answer_seconds
             done, _ = await asyncio.wait((sent, gone), return_when=asyncio.FIRST_COMPLETED, timeout=seconds)
             if not done:
-                if self._waits:
-                    detail = f"not answered within {seconds:g} seconds; try again later"
-                    raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, detail, headers={"Retry-After": "1"})
+                if self._waits():
+                    raise busy(f"not answered within {seconds:g} seconds")
                 await asyncio.wait((sent, gone), return_when=asyncio.FIRST_COMPLETED)
             if sent.done():
                 sent.result()
@@ -83,24 +84,62 @@ class FencedResponse(Response, ABC):
             if not sent.cancelled():
                 sent.exception()  # nobody is there to be told
 
-    async def _sent(self, scope: Scope, send: Send) -> None:
-        while not await self._attempt(scope, send):
+    async def _sent(self) -> None:
+        while not await self._attempt():
             pass
 
-    @property
     @abstractmethod
     def _waits(self) -> bool:
         """True until the answer leaves, or what takes long is begun."""
 
     @abstractmethod
-    async def _attempt(self, scope: Scope, send: Send) -> bool:
+    async def _attempt(self) -> bool:
         """Make the answer and send it; False if a deletion has overtaken it before anything left."""
 
+    @property
+    def _caller(self) -> str:
+        """The caller in whose name it waits for its turn: the token's name, or the client's address without one."""
+        name: str = self._scope["state"]["caller"].name
+        return name or f"address {(self._scope.get('client') or [''])[0]}"
 
-def caller_of(scope: Scope) -> str:
-    """The caller in whose name a request waits for its turn: the token's name, or the client's address without one."""
-    name: str = scope["state"]["caller"].name
-    return name or f"address {(scope.get('client') or [''])[0]}"
+    async def _whole(self, pending: Pending, body: bytes, *, generation: int, count: int) -> bool:
+        """Send a JSON answer to `count` inputs; False if a deletion has overtaken it."""
+        if not await may_leave(pending):
+            return False
+        await self._begin(pending, "application/json", generation=generation, count=count, length=len(body))
+        for start in range(0, len(body), _PART_BYTES):
+            part = body[start : start + _PART_BYTES]
+            await self._part(pending, part, last=start + len(part) == len(body))
+        self._served.metrics.answered(self._served.name, count)
+        return True
+
+    async def _begin(
+        self, pending: Pending, media_type: str, *, generation: int, count: int, length: int | None = None
+    ) -> None:
+        """Send the headers of an answer to `count` inputs; without a length its end ends it."""
+        self._scope["state"].setdefault("log", {}).update(generation=generation, inputs=count)
+        headers = [
+            (b"content-type", media_type.encode()),
+            (GENERATION_HEADER.lower().encode(), str(generation).encode()),
+            (b"cache-control", b"no-store") if length is None else (b"content-length", str(length).encode()),
+        ]
+        await self._hand_over(pending, {"type": "http.response.start", "status": 200, "headers": headers})
+
+    async def _part(self, pending: Pending, content: bytes, *, last: bool = False) -> None:
+        await self._hand_over(pending, {"type": "http.response.body", "body": content, "more_body": not last})
+
+    async def _hand_over(self, pending: Pending, message: Message) -> None:
+        began = time.monotonic()
+        try:
+            if not pending.lease_is_fresh:  # the machine slept in the middle
+                raise TimeoutError
+            async with asyncio.timeout(min(_PART_SECONDS, self._left)):
+                await self._send(message)
+        except TimeoutError:
+            if ABORT in self._scope:
+                self._scope[ABORT]()
+            raise NotTaken from None
+        self._left -= time.monotonic() - began
 
 
 async def _disconnected(receive: Receive) -> None:
@@ -108,28 +147,35 @@ async def _disconnected(receive: Receive) -> None:
         pass
 
 
-class PendingResponse(FencedResponse):
-    """Predictions that deletions wait for until they are handed to the connection."""
+async def may_leave(pending: Pending) -> bool:
+    """As `Pending.may_leave`, without keeping the event loop waiting for the ledger."""
+    if not pending.lease_is_fresh:
+        await to_thread.run_sync(pending.may_leave)  # it asks the ledger
+    return pending.may_leave()
 
-    def __init__(self, served: ServedRun, inputs: IngestedInputs, render: Renderer) -> None:
+
+class PendingResponse(FencedResponse):
+    """Predictions that deletions wait for until they are handed to the connection.
+
+    Args:
+        render: gives answers the shape that a client wants, JSON-compatible.
+    """
+
+    def __init__(self, served: ServedRun, inputs: IngestedInputs, render: Callable[[Predictions], Any]) -> None:
         super().__init__(served)
         self._inputs, self._render, self._waiting = inputs, render, True
 
-    @property
     def _waits(self) -> bool:
         return self._waiting
 
-    async def _attempt(self, scope: Scope, send: Send) -> bool:
+    async def _attempt(self) -> bool:
         self._waiting = True
-        share = await self._served.batcher.answer(self._inputs, caller=caller_of(scope))
+        share = await self._served.batcher.answer(self._inputs, caller=self._caller)
         self._waiting = False
         try:
-            body = await self._body(share.predictions)
-            if not await may_leave(share.pending):
-                return False
-            handover = Handover(self._served, share.pending, scope, send)
-            await handover.whole(body, generation=share.predictions.generation, count=len(share.predictions))
-            return True
+            found = share.predictions
+            body = await self._body(found)
+            return await self._whole(share.pending, body, generation=found.generation, count=len(found))
         finally:
             share.release()
 
@@ -143,59 +189,7 @@ class PendingResponse(FencedResponse):
         return rendered()
 
 
-async def may_leave(pending: Pending) -> bool:
-    """As `Pending.may_leave`, without keeping the event loop waiting for the ledger."""
-    if not pending.lease_is_fresh:
-        await to_thread.run_sync(pending.may_leave)  # it asks the ledger
-    return pending.may_leave()
-
-
-class Handover:
-    """An answer's way to its connection. No part of it waits there for longer than a deletion may wait for it.
-
-    Each part leaves only within the lease of what is pending.
-    """
-
-    def __init__(self, served: ServedRun, pending: Pending, scope: Scope, send: Send) -> None:
-        self._served, self._pending, self._scope, self._send = served, pending, scope, send
-        self._left = served.settings.send_seconds  # for which all parts together may wait for the client
-
-    async def begin(self, media_type: str, *, generation: int, count: int, length: int | None = None) -> None:
-        """Send the headers of an answer to `count` inputs; without a length its end ends it. Raises as `part`."""
-        self._scope["state"].setdefault("log", {}).update(generation=generation, inputs=count)
-        headers = [
-            (b"content-type", media_type.encode()),
-            (GENERATION_HEADER.lower().encode(), str(generation).encode()),
-            (b"cache-control", b"no-store") if length is None else (b"content-length", str(length).encode()),
-        ]
-        await self._hand_over({"type": "http.response.start", "status": 200, "headers": headers})
-
-    async def part(self, content: bytes, *, last: bool = False) -> None:
-        await self._hand_over({"type": "http.response.body", "body": content, "more_body": not last})
-
-    async def whole(self, body: bytes, *, generation: int, count: int) -> None:
-        """Send a JSON answer to `count` inputs. Raises as `part`."""
-        await self.begin("application/json", generation=generation, count=count, length=len(body))
-        for start in range(0, len(body), _PART_BYTES):
-            part = body[start : start + _PART_BYTES]
-            await self.part(part, last=start + len(part) == len(body))
-        self._served.metrics.answered(self._served.name, count)
-
-    async def _hand_over(self, message: Message) -> None:
-        began = time.monotonic()
-        try:
-            if not self._pending.lease_is_fresh:  # the machine slept in the middle
-                raise TimeoutError
-            async with asyncio.timeout(min(_PART_SECONDS, self._left)):
-                await self._send(message)
-        except TimeoutError:
-            if ABORT in self._scope:
-                self._scope[ABORT]()
-            raise NotTaken from None
-        self._left -= time.monotonic() - began
-
-
-async def answer(served: ServedRun, given: Any, render: Renderer) -> PendingResponse:
+async def answer(served: ServedRun, given: Any, render: Callable[[Predictions], Any]) -> PendingResponse:
     """The response to one input of a request, or a list of them, as JSON has them."""
     if served.run.recipe.task.inputs.kind == "image":
         inputs = await asyncio.get_running_loop().run_in_executor(_DECODING, _checked, served, given)

@@ -7,17 +7,14 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
-from http import HTTPStatus
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from concurrent.futures import Future
+from typing import Generic, NamedTuple, TypeVar
 
 from s3t.errors import ClosedError
-from s3t_server.problems import Refused
-
-if TYPE_CHECKING:
-    from s3t.records.ingest import IngestedInputs
-    from s3t.results.answers import Predictions
-    from s3t.run.pending import PendingAnswers
-
+from s3t.records.ingest import IngestedInputs
+from s3t.results.answers import Predictions
+from s3t.run.pending import PendingAnswers
+from s3t_server.problems import busy
 
 T = TypeVar("T")
 
@@ -56,7 +53,6 @@ class Turns(Generic[T]):
         return found
 
     def keep(self, is_wanted: Callable[[T], bool]) -> None:
-        """Drop the others."""
         kept = {caller: deque(filter(is_wanted, own)) for caller, own in self._of.items()}
         self._of = OrderedDict((caller, own) for caller, own in kept.items() if own)
 
@@ -82,8 +78,7 @@ class AnswerShare:
 
 class _Asked(NamedTuple):
     inputs: IngestedInputs
-    answer: asyncio.Future[AnswerShare]
-    loop: asyncio.AbstractEventLoop
+    answer: Future[AnswerShare]
     at: float
 
     @property
@@ -122,30 +117,25 @@ class Batcher:
         self._thread.start()
 
     async def answer(self, inputs: IngestedInputs, *, caller: str) -> AnswerShare:
-        loop = asyncio.get_running_loop()
-        asked = _Asked(inputs, loop.create_future(), loop, time.monotonic())
+        asked = _Asked(inputs, Future(), time.monotonic())
         with self._changed:
             if self._closed:
                 raise ClosedError
             too_many = self._waiting + asked.size > self._max_queued
             too_long = self._waiting_bytes + asked.bytes > self._max_queued_bytes
             if self._waiting and (too_many or too_long):
-                waiting = f"{self._waiting} inputs of {self._waiting_bytes} bytes"
-                detail = f"{waiting} wait to be answered; try again later"
-                raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, detail, headers={"Retry-After": "1"})
+                raise busy(f"{self._waiting} inputs of {self._waiting_bytes} bytes wait to be answered")
             self._waiting += asked.size
             self._waiting_bytes += asked.bytes
             self._turns.add(caller, asked)
             self._changed.notify()
         try:
-            return await asked.answer
+            return await asyncio.wrap_future(asked.answer)
         except asyncio.CancelledError:
-            if asked.answer.done() and not asked.answer.cancelled() and asked.answer.exception() is None:
-                asked.answer.result().release()  # it came at the same moment, and nobody will take it
+            asked.answer.add_done_callback(_release)  # it may come all the same, and nobody will take it
             raise
 
     def close(self) -> None:
-        """Answer what waits, and end the thread."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -153,10 +143,8 @@ class Batcher:
 
     def _work(self) -> None:
         while batch := self._batch():
-            if waiting := [each for each in batch if not each.answer.cancelled()]:
-                self.busy_since = time.monotonic()
+            if waiting := [each for each in batch if each.answer.set_running_or_notify_cancel()]:
                 self._answer(waiting)
-                self.busy_since = None
 
     def _batch(self) -> list[_Asked]:
         """Requests whose turn it is, as many as fit into a forward pass; none at the end."""
@@ -175,32 +163,21 @@ class Batcher:
         return batch
 
     def _answer(self, batch: Sequence[_Asked]) -> None:
+        self.busy_since = time.monotonic()
         try:
             pending = self._hold(*(each.inputs for each in batch))
         except BaseException as error:
             for each in batch:
-                _tell(each, error=error)
+                each.answer.set_exception(error)
             return
+        finally:
+            self.busy_since = None
         unreleased: set[AnswerShare] = set()
         shares = [AnswerShare(predictions, pending, unreleased) for predictions in pending.predictions]
         for each, share in zip(batch, shares, strict=True):
-            _tell(each, share=share)
+            each.answer.set_result(share)
 
 
-def _tell(asked: _Asked, *, share: AnswerShare | None = None, error: BaseException | None = None) -> None:
-    """Give a request its answer, in the thread of its event loop."""
-
-    def give() -> None:
-        if asked.answer.cancelled():
-            if share is not None:
-                share.release()
-        elif share is not None:
-            asked.answer.set_result(share)
-        elif error is not None:
-            asked.answer.set_exception(error)
-
-    try:
-        asked.loop.call_soon_threadsafe(give)
-    except RuntimeError:  # the loop is closed
-        if share is not None:
-            share.release()
+def _release(answer: Future[AnswerShare]) -> None:
+    if not answer.cancelled() and answer.exception() is None:
+        answer.result().release()

@@ -25,19 +25,15 @@ _THREADS = 8
 
 @dataclass(frozen=True)
 class Caller:
-    """Sender of a request, and what they may do."""
-
     name: str
     """The token's name; "" without a token."""
     scopes: frozenset[str]
 
     @property
     def ledger_name(self) -> str:
-        """The name that the ledger notes."""
         return self.name or "open"
 
     def may(self, scope: str) -> bool:
-        """True if a scope is theirs."""
         return scope in self.scopes
 
 

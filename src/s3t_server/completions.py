@@ -1,7 +1,6 @@
 """Texts for OpenAI's clients: `/v1/completions` and `/v1/chat/completions`, whole or as server-sent events.
 
-Fields that change nothing here are ignored; what would change the text and cannot be honoured is refused. Annotations
-are values here, as in `s3t_server.routes`.
+Fields that change nothing here are ignored; what would change the text and cannot be honoured is refused.
 """
 
 import json
@@ -14,19 +13,18 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 from pydantic import Field, StrictBool, StrictInt, StrictStr, WithJsonSchema
-from starlette.types import Scope, Send
 
 from s3t.errors import OvertakenError, S3TError
 from s3t.prediction.generation import Finish, Likely, Piece, Sampling, WrittenToken
 from s3t.records.ingest import IngestedInputs
 from s3t.run.pending import PendingTexts
 from s3t.run.writer import Collected
-from s3t_server.answering import EVENTS, FencedResponse, Handover, caller_of, check_model, may_leave
+from s3t_server.answering import EVENTS, FencedResponse, check_model, may_leave
 from s3t_server.documents import ForeignBody, RequestBody
 from s3t_server.problems import Refused, refusal_of, wrong_input
-from s3t_server.routes import OF_A_BODY, refusals
+from s3t_server.routes import OF_A_BODY, Served, group, refusals
 from s3t_server.served import ServedRun
 from s3t_server.writing import Order
 
@@ -142,50 +140,46 @@ class ChatRequest(TextRequest):
     ]
 
 
-def add_texts(router: APIRouter, served: ServedRun) -> None:
-    """Add both routes. The run answers one; the other refuses with 404 and names it."""
+_TAG = "shapes of other servers"
+PROMPTS, CHATS = group(_TAG, "predict"), group(_TAG, "predict")
+_RESPONSES = refusals(*OF_A_BODY, 404) | {
+    200: {"description": "The text, or its parts", "model": dict[str, Any], "content": {EVENTS: {}}}
+}
 
-    def complete(asked: CompletionRequest) -> Response:
-        """The text after each prompt, by the newest generation, which `system_fingerprint` and a header name."""
-        prompts = asked.prompt if isinstance(asked.prompt, list) else [asked.prompt]
-        if not prompts or not all(isinstance(prompt, str | dict) for prompt in prompts):
-            raise wrong_input(["prompt: is no text, row, or list of them; tokens are not taken"])
-        most = asked.max_tokens or min(DEFAULT_TOKENS, served.settings.max_new_tokens)
-        return _response(served, asked, prompts, most=most, logprobs=asked.logprobs, chat=False)
 
-    def chat(asked: ChatRequest) -> Response:
-        """The assistant's next turn, by the newest generation, which `system_fingerprint` and a header name."""
-        most = min(filter(None, (asked.max_tokens, asked.max_completion_tokens)), default=None)
-        if asked.top_logprobs is not None and not asked.logprobs:
-            raise wrong_input(["top_logprobs: tells of tokens that are not asked for; give logprobs: true, too"])
-        logprobs = asked.top_logprobs or 0 if asked.logprobs else None
-        return _response(served, asked, [_messages(asked.messages)], most=most, logprobs=logprobs, chat=True)
+@PROMPTS.post("/v1/completions", summary="Write after prompts, as OpenAI does", responses=_RESPONSES)
+def complete(asked: CompletionRequest, served: Served) -> Response:
+    """The text after each prompt, by the newest generation, which `system_fingerprint` and a header name."""
+    prompts = asked.prompt if isinstance(asked.prompt, list) else [asked.prompt]
+    if not prompts or not all(isinstance(prompt, str | dict) for prompt in prompts):
+        raise wrong_input(["prompt: is no text, row, or list of them; tokens are not taken"])
+    most = asked.max_tokens or min(DEFAULT_TOKENS, served.settings.max_new_tokens)
+    return _response(served, asked, prompts, most=most, logprobs=asked.logprobs)
 
-    chats = served.run.recipe.columns.messages is not None
-    own, other = ("/v1/chat/completions", "/v1/completions")[:: 1 if chats else -1]
-    described = {"description": "The text, or its parts", "model": dict[str, Any], "content": {EVENTS: {}}}
-    router.post(
-        own,
-        summary="Write after a chat, as OpenAI does" if chats else "Write after prompts, as OpenAI does",
-        responses=refusals(*OF_A_BODY, HTTPStatus.NOT_FOUND) | {200: described},
-    )(chat if chats else complete)
 
-    @router.post(other, include_in_schema=False)
-    def other_kind() -> Response:
-        learned, field = ("chats", "messages") if chats else ("texts, not chats", "prompt")
-        raise Refused(HTTPStatus.NOT_FOUND, f"this run has learned {learned}; send `{field}` to {own}")
+@PROMPTS.post("/v1/chat/completions", include_in_schema=False)
+def no_chat() -> Response:
+    raise Refused(HTTPStatus.NOT_FOUND, "this run has learned texts, not chats; send `prompt` to /v1/completions")
+
+
+@CHATS.post("/v1/chat/completions", summary="Write after a chat, as OpenAI does", responses=_RESPONSES)
+def chat(asked: ChatRequest, served: Served) -> Response:
+    """The assistant's next turn, by the newest generation, which `system_fingerprint` and a header name."""
+    most = min(filter(None, (asked.max_tokens, asked.max_completion_tokens)), default=None)
+    if asked.top_logprobs is not None and not asked.logprobs:
+        raise wrong_input(["top_logprobs: tells of tokens that are not asked for; give logprobs: true, too"])
+    logprobs = asked.top_logprobs or 0 if asked.logprobs else None
+    return _response(served, asked, [_messages(asked.messages)], most=most, logprobs=logprobs)
+
+
+@CHATS.post("/v1/completions", include_in_schema=False)
+def no_completion() -> Response:
+    raise Refused(HTTPStatus.NOT_FOUND, "this run has learned chats; send `messages` to /v1/chat/completions")
 
 
 def _response(
-    served: ServedRun,
-    asked: TextRequest,
-    prompts: list[Any],
-    *,
-    most: int | None,
-    logprobs: int | None,
-    chat: bool,
+    served: ServedRun, asked: TextRequest, prompts: list[Any], *, most: int | None, logprobs: int | None
 ) -> Response:
-    """The response to a request whose prompts are a list."""
     check_model(served, asked.model)
     longest = served.settings.max_new_tokens
     problems = [] if most is None or most <= longest else [f"max_tokens: give at most {longest}"]
@@ -202,15 +196,14 @@ def _response(
         n=asked.n or 1,
         logprobs=logprobs,
     )
-    options = asked.stream_options
-    counted = options is not None and options.include_usage is True
-    return TextsResponse(
-        served,
-        served.run.parts.writer.checked(prompts),
-        sampling,
-        Shape(chat=chat, model=served.name, counted=counted, logprobs=logprobs is not None),
-        stream=asked.stream is True,
+    shape = Shape(
+        chat=isinstance(asked, ChatRequest),
+        model=served.name,
+        counted=asked.stream_options is not None and asked.stream_options.include_usage is True,
+        logprobs=logprobs is not None,
     )
+    checked = served.run.parts.writer.checked(prompts)
+    return TextsResponse(served, checked, sampling, shape, stream=asked.stream is True)
 
 
 def _messages(messages: Any) -> list[Any]:
@@ -236,13 +229,11 @@ def _is_text(part: Any) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """The shape of one request's answer."""
-
     chat: bool
     model: str
     counted: bool
     """A stream ends with a count of tokens."""
-    logprobs: bool = False
+    logprobs: bool
     """Tokens are told one by one, with their probabilities."""
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     created: int = field(default_factory=lambda: int(time.time()))
@@ -336,22 +327,20 @@ class TextsResponse(FencedResponse):
         self, served: ServedRun, prompts: IngestedInputs, sampling: Sampling, shape: Shape, *, stream: bool
     ) -> None:
         super().__init__(served)
-        self._prompts, self._sampling, self._shape = prompts, sampling, shape
-        self._send_texts = self._parts if stream else self._whole
+        self._prompts, self._sampling, self._shape, self._stream = prompts, sampling, shape, stream
         self._order: Order | None = None
 
-    @property
     def _waits(self) -> bool:
         return self._order is None or self._order.batch is None
 
-    async def _attempt(self, scope: Scope, send: Send) -> bool:
-        self._order = order = self._served.scribe.order(self._prompts, self._sampling, caller=caller_of(scope))
+    async def _attempt(self) -> bool:
+        self._order = order = self._served.scribe.order(self._prompts, self._sampling, caller=self._caller)
         try:
-            return await self._send_texts(order, scope, send)
+            return await (self._streamed(order) if self._stream else self._collected(order))
         finally:
             order.leave()
 
-    async def _whole(self, order: Order, scope: Scope, send: Send) -> bool:
+    async def _collected(self, order: Order) -> bool:
         """Send finished texts; False if a deletion has overtaken them."""
         texts = Collected(order.count)
         try:
@@ -361,16 +350,11 @@ class TextsResponse(FencedResponse):
             return False
         pending = order.pending
         body = json.dumps(self._shape.whole(texts, pending)).encode()
-        if not await may_leave(pending):
-            return False
-        handover = Handover(self._served, pending, scope, send)
-        await handover.whole(body, generation=pending.generation, count=order.count)
-        return True
+        return await self._whole(pending, body, generation=pending.generation, count=order.count)
 
-    async def _parts(self, order: Order, scope: Scope, send: Send) -> bool:
+    async def _streamed(self, order: Order) -> bool:
         """Send parts until the end, or an error; False if a deletion has come before the first."""
-        texts = Collected(order.count)
-        handover: Handover | None = None
+        texts, begun = Collected(order.count), False
         try:
             pieces: Sequence[Piece] | None = ()
             while pieces is not None:
@@ -379,21 +363,21 @@ class TextsResponse(FencedResponse):
                 for document in self._shape.chunks(pieces, texts, pending):
                     if not await may_leave(pending):
                         raise OvertakenError
-                    if handover is None:
-                        handover = Handover(self._served, pending, scope, send)
-                        await handover.begin(EVENTS, generation=pending.generation, count=order.count)
-                    await handover.part(_event(document))
+                    if not begun:
+                        begun = True
+                        await self._begin(pending, EVENTS, generation=pending.generation, count=order.count)
+                    await self._part(pending, _event(document))
                 texts.add(pieces or ())
         except S3TError as error:
             order.leave()  # nothing that was written leaves any more
-            if handover is not None:
+            if begun:
                 logging.getLogger("s3t_server").info("a stream has ended early: %s", type(error).__name__)
-                await handover.part(_event({"error": refusal_of(error).for_openai()}), last=True)
+                await self._part(order.pending, _event({"error": refusal_of(error).for_openai()}), last=True)
             elif not isinstance(error, OvertakenError):
                 raise
-            return handover is not None
-        if handover is not None:
-            await handover.part(b"data: [DONE]\n\n", last=True)
+            return begun
+        if begun:
+            await self._part(order.pending, b"data: [DONE]\n\n", last=True)
             self._served.metrics.answered(self._served.name, order.count)
         return True
 

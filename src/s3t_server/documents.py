@@ -32,21 +32,14 @@ from s3t.wording import counted
 from s3t_server.problems import Refused, wrong_input
 from s3t_server.settings import Settings
 
-_INPUT = {
-    "anyOf": [
-        {"type": "string", "description": "A text, or an image in base64."},
-        {"type": "object", "description": "A row with the columns of the recipe."},
-    ]
-}
-_INPUTS = {
-    "anyOf": [
-        *_INPUT["anyOf"],
-        {
-            "type": "array",
-            "items": {"anyOf": [*_INPUT["anyOf"], {"type": "array", "items": {"type": "string"}}]},
-            "description": "Several inputs; among them an array is a pair of texts, or a list of words.",
-        },
-    ]
+_INPUT = (
+    {"type": "string", "description": "A text, or an image in base64."},
+    {"type": "object", "description": "A row with the columns of the recipe."},
+)
+_SEVERAL = {
+    "type": "array",
+    "items": {"anyOf": [*_INPUT, {"type": "array", "items": {"type": "string"}}]},
+    "description": "Several inputs; among them an array is a pair of texts, or a list of words.",
 }
 MAX_NAMES = 10_000
 """Most names that are read of a request for deletion; a server's own bound may be lower."""
@@ -100,7 +93,9 @@ class PredictRequest(RequestBody):
     """Inputs to answer."""
 
     # Checked by `inputs_of`: of a long list pydantic would report each element, several times.
-    inputs: Annotated[Any, WithJsonSchema(_INPUTS)] = Field(examples=["where is my card?", ["a text", "another"]])
+    inputs: Annotated[Any, WithJsonSchema({"anyOf": [*_INPUT, _SEVERAL]})] = Field(
+        examples=["where is my card?", ["a text", "another"]]
+    )
     top: Annotated[StrictInt, Field(ge=1, le=10_000)] | None = Field(
         default=None, description="Labels with their probabilities, the likeliest first; without, all of them."
     )
@@ -129,7 +124,6 @@ class NamesRequest(RequestBody):
     )
 
     def check_count(self, most: int) -> None:
-        """Check that there are names, and not too many."""
         names = len(self.records) + len(self.subjects)
         if not 0 < names <= most:
             raise wrong_input([f"{names} records and subjects; give 1 to {most}"])

@@ -27,19 +27,13 @@ class NotTaken(Exception):  # noqa: N818
 
 
 class Guard:
-    """An ASGI application around another."""
-
     def __init__(self, app: ASGIApp, *, settings: Settings, metrics: Metrics) -> None:
-        self._app = app
-        self._settings = settings
-        self._metrics = metrics
+        self._app, self._settings, self._metrics = app, settings, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        scope.setdefault("state", {})
         began, status, answered = time.perf_counter(), 0, 0.0
 
         async def answer(message: Message) -> None:
@@ -75,23 +69,14 @@ class Guard:
 
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
         """Count and log a request: who asked what, without what was in it."""
-        route = _template(scope)
+        found = scope.get("route")  # without the values in its path, but with the run's name
+        route = "unknown" if found is None else scope.get("root_path", "") + found.path
         method = scope["method"] if scope["method"] in _METHODS else "other"  # a client may send any word
         self._metrics.requested(route, method, status, seconds)
         client = (scope.get("client") or ["unknown"])[0]
         line: dict[str, Any] = {"client": client, "method": method, "route": route, "status": status}
         line |= {"ms": round(1000 * seconds, 1)} | scope["state"].get("log", {})
         LOG.info("%s", json.dumps(line))
-
-
-def _template(scope: Scope) -> str:
-    """The path of a request's route, with the run's name and without values; "unknown" if there is no such route."""
-    route = scope.get("route")
-    if route is None:
-        return "unknown"
-    own: str = route.path  # from where its router was included
-    path, values = scope["path"], own.format(**scope.get("path_params", {}))
-    return path[: len(path) - len(values)] + own if path.endswith(values) else own
 
 
 def _too_long(most: int) -> Refused:

@@ -101,6 +101,11 @@ class Refused(HTTPException):
         return {"message": message, "type": kind, "param": None, "code": self.code}
 
 
+def busy(detail: str) -> Refused:
+    """The refusal of a request for which there is no room now."""
+    return Refused(HTTPStatus.SERVICE_UNAVAILABLE, f"{detail}; try again later", headers={"Retry-After": "1"})
+
+
 def wrong_input(problems: Sequence[str]) -> Refused:
     """The refusal of a request's content; of many problems the first ones are told."""
     more = [f"and {len(problems) - _SHOWN} more"] if len(problems) > _SHOWN else []
@@ -149,7 +154,6 @@ def _detail(error: S3TError, title: str | None) -> str:
 
 
 def install(app: FastAPI) -> None:
-    """Answer every expected error of an app with a problem document."""
 
     async def answer(request: Request, error: Exception) -> JSONResponse:
         return refusal_of(error).response(request.scope["path"])

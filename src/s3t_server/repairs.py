@@ -62,12 +62,11 @@ class Repairs:
         with self._parts.ledger.reading() as transaction:
             return transaction.rows.find(Repair, id=id)
 
-    def begin(self, *, asked_by: str, hours: float | None = None) -> Repair | None:
-        """Begin a repair; None if one runs. It takes the place of an interrupted one. No stage begins after `hours`."""
-        return self._begin(asked_by, hours=hours, if_idle=False)
+    def begin(self, *, asked_by: str, hours: float | None = None, if_idle: bool = False) -> Repair | None:
+        """Begin a repair; None if one runs. No stage begins after `hours`.
 
-    def _begin(self, asked_by: str, *, hours: float | None, if_idle: bool) -> Repair | None:
-        """Begin a repair; `if_idle`: not in the place of an interrupted one, which is to be taken up."""
+        It takes the place of an interrupted one, but with `if_idle`: that one is to be taken up.
+        """
         self._parts.check_changeable()
         self._parts.check_trainable()
         missing = len(self._inventory().missing())
@@ -105,8 +104,8 @@ class Repairs:
         policy, trained = self._parts.present_recipe.deletion.repair, self._parts.latest.snapshot().trained
         inventory = self._inventory()
         if (left is None or left >= _LEAST_HOURS) and repair_due(policy, inventory, trained=trained):
-            return self._begin("policy", hours=left, if_idle=True)
-        return self._begin("policy", hours=0.0, if_idle=True) if inventory.missing_readouts() else None
+            return self.begin(asked_by="policy", hours=left, if_idle=True)
+        return self.begin(asked_by="policy", hours=0.0, if_idle=True) if inventory.missing_readouts() else None
 
     def close(self) -> None:
         """End the thread, and stop the repair that this process began; a server that starts later goes on with it."""
@@ -195,9 +194,9 @@ class Heartbeat:
         self._stopped = threading.Event()
         self._told_at = time.monotonic()
         self._thread = threading.Thread(target=self._work, name="s3t-heartbeat", daemon=True)
+        self._thread.start()
 
     def hear(self, event: Event) -> None:
-        """Count the repair's progress."""
         match event:
             case WorkStart():
                 self._total, self._done = event.total, 0
@@ -206,12 +205,7 @@ class Heartbeat:
             case StageEnd():
                 self._trained += 1
 
-    def begin(self) -> None:
-        """Tell the ledger from now on."""
-        self._thread.start()
-
     def end(self) -> None:
-        """Tell it once more."""
         self._stopped.set()
         self._thread.join()
         self._beat()
@@ -264,7 +258,6 @@ def _repair(run: Run, ledger: Ledger, id: str) -> None:
     if not ours or repair is None:
         return
     heartbeat, error = Heartbeat(ledger, id), None
-    heartbeat.begin()
     with run.parts.presence.working(ledger.snapshot(), Uses(), leaving=Leaving.NEVER):
         pass  # starts the session's threads, which write to the ledger, while the priority is the server's
     os.nice(asked_nice())  # on Linux of this thread, and of those that it starts from here on

@@ -11,6 +11,7 @@ import s3t
 from s3t_server.batching import Batcher
 from s3t_server.callers import Callers
 from s3t_server.metrics import Metrics
+from s3t_server.page.board import Board
 from s3t_server.repairs import Repairs
 from s3t_server.settings import Settings
 from s3t_server.tokens import Access
@@ -20,6 +21,9 @@ LOOK_SECONDS = 0.01
 """Between two looks at the ledger: how soon a deletion that another process accepts is effective here."""
 _DELETING_THREADS = 32
 """Deletions of a run that a worker accepts at once. They share transactions."""
+
+_LOOKING_THREADS = 4
+"""Threads of all streams of the page: while one computes a forecast, they must not keep the threads that answer."""
 
 
 class ServedRun:
@@ -40,12 +44,12 @@ class ServedRun:
             if settings.engine is not None and settings.engine_adapters is not None:
                 from s3t_server.gateway.gateway import Gateway  # here: most servers have none
 
-                self.gateway = Gateway(
-                    run, settings.engine, settings.engine_adapters, settings.engine_seconds, look_seconds=LOOK_SECONDS
-                )
+                run.parts.presence.poll_seconds = LOOK_SECONDS
+                self.gateway = Gateway(run, settings.engine, settings.engine_adapters, settings.engine_seconds)
         except BaseException:
             run.close()
             raise
+        self.board = Board(run)
         self.callers = Callers(Access(run), frozenset(settings.open_scopes))
         self.batcher = Batcher(
             (self.gateway or run).hold,
@@ -63,15 +67,19 @@ class ServedRun:
         self.repairs = Repairs(run)
         self.repairs.start(by_policy=settings.repair, hours_a_day=settings.repair_hours_a_day)
         self.deletions = CapacityLimiter(_DELETING_THREADS)  # they may wait for other servers, and keep no other thread
+        self.looking = CapacityLimiter(_LOOKING_THREADS)
 
     def close(self) -> None:
-        """Answer what waits, end texts and repairs, and close the run."""
         self.batcher.close()
         self.scribe.close()
         if self.gateway is not None:
             self.gateway.close()
         self.repairs.close()
         self.run.close()
+
+    @property
+    def has_subjects(self) -> bool:
+        return self.run.recipe.columns.subject is not None
 
     @property
     def hangs(self) -> bool:

@@ -8,20 +8,16 @@ Fields that change nothing here are ignored, as those servers do; all others are
 import time
 import uuid
 from functools import partial
-from http import HTTPStatus
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import Response
 from pydantic import BaseModel, Field, StrictStr, WithJsonSchema
 
-from s3t.recipe import Recipe
 from s3t.results.answers import Predictions
 from s3t_server.answering import answer, check_model
-from s3t_server.completions import add_texts
 from s3t_server.documents import ForeignBody
 from s3t_server.problems import wrong_input
-from s3t_server.routes import OF_A_BODY, Requires, group, refusals
-from s3t_server.served import ServedRun
+from s3t_server.routes import OF_A_BODY, Served, group, refusals
 
 _TEXT = {"type": "string"}
 _PAIR = {"type": "array", "items": _TEXT, "minItems": 1, "maxItems": 2}
@@ -75,81 +71,61 @@ class Score(BaseModel):
     label: str
 
 
-def has_shapes(recipe: Recipe) -> bool:
-    """True if a run answers texts with one label and all probabilities, as these servers do."""
-    task = recipe.task
-    return task.inputs.kind == "text" and task.target.one_label and recipe.prediction.answers != "labels"
+_TAG = "shapes of other servers"
+MODELS, CLASSIFIERS = group(_TAG, "predict"), group(_TAG, "predict")
 
 
-def shapes_of(served: ServedRun) -> APIRouter:
-    """Routes of a run, below the address that such a client is given."""
-    router = group("shapes of other servers", Depends(Requires(served, "predict")))
-
-    @router.get("/v1/models", summary="The run's name, as OpenAI's clients ask for it")
-    def models() -> dict[str, Any]:
-        """One model: the run."""
-        made = int(served.run.log([0])[0].received_at.timestamp())
-        return {
-            "object": "list",
-            "data": [{"id": served.name, "object": "model", "created": made, "owned_by": "s3t"}],
-        }
-
-    if "generate" in served.run.recipe.task.target.verbs:
-        add_texts(router, served)
-    if has_shapes(served.run.recipe):
-        _add_classify(router, served)
-        _add_predict(router, served)
-    return router
+@MODELS.get("/v1/models", summary="The run's name, as OpenAI's clients ask for it")
+def models(served: Served) -> dict[str, Any]:
+    """One model: the run."""
+    made = int(served.run.log([0])[0].received_at.timestamp())
+    return {"object": "list", "data": [{"id": served.name, "object": "model", "created": made, "owned_by": "s3t"}]}
 
 
-def _add_classify(router: APIRouter, served: ServedRun) -> None:
-    async def classify(asked: ClassifyRequest) -> Response:
-        """Each text's label, and its probabilities in the order of the run's labels."""
-        check_model(served, asked.model)
-        asked.check_others()
-        texts = asked.input if isinstance(asked.input, list) else [asked.input]
-        if any(not isinstance(text, str) for text in texts):
-            raise wrong_input(["input: is no text or list of texts"])
-        return await answer(served, texts, partial(_classified, model=served.name))
-
-    for path in ("/classify", "/v1/classify"):
-        router.post(
-            path,
-            summary="Classify texts, as vLLM and SGLang do",
-            responses=refusals(*OF_A_BODY, HTTPStatus.NOT_FOUND) | _described(dict[str, Any]),
-        )(classify)
+def _responses(shape: Any, *statuses: int) -> dict[int | str, dict[str, Any]]:
+    described = {"model": shape, "description": "Answers of one generation, which the header S3T-Generation names."}
+    return refusals(*OF_A_BODY, *statuses) | {200: described}
 
 
-def _add_predict(router: APIRouter, served: ServedRun) -> None:
-    @router.post(
-        "/predict",
-        summary="Classify texts, as text-embeddings-inference does",
-        responses=refusals(*OF_A_BODY) | _described(list[Score] | list[list[Score]]),
-    )
-    async def predict(asked: TextPredictRequest) -> Response:
-        """Labels with their probabilities, the likeliest first: a list of them, or of a batch a list an input."""
-        asked.check_others()
-        alone = not isinstance(asked.inputs, list) or isinstance(next(iter(asked.inputs), None), str)
-        batch = [asked.inputs] if alone else asked.inputs
-        inputs = [_text_or_pair(value) for value in batch]
-        if wrong := [place for place, value in enumerate(inputs) if value is None]:
-            raise wrong_input([f"inputs.{place}: is no list of one or two texts" for place in wrong])
-        if not inputs:
-            raise wrong_input(["inputs: is an empty list"])
-        return await answer(served, inputs, partial(_scored, alone=alone))
+_CLASSIFIED = _responses(dict[str, Any], 404)
+
+
+@CLASSIFIERS.post("/v1/classify", summary="Classify texts, as vLLM and SGLang do", responses=_CLASSIFIED)
+@CLASSIFIERS.post("/classify", summary="Classify texts, as vLLM and SGLang do", responses=_CLASSIFIED)
+async def classify(asked: ClassifyRequest, served: Served) -> Response:
+    """Each text's label, and its probabilities in the order of the run's labels."""
+    check_model(served, asked.model)
+    asked.check_others()
+    texts = asked.input if isinstance(asked.input, list) else [asked.input]
+    if any(not isinstance(text, str) for text in texts):
+        raise wrong_input(["input: is no text or list of texts"])
+    return await answer(served, texts, partial(_classified, model=served.name))
+
+
+@CLASSIFIERS.post(
+    "/predict",
+    summary="Classify texts, as text-embeddings-inference does",
+    responses=_responses(list[Score] | list[list[Score]]),
+)
+async def predict(asked: TextPredictRequest, served: Served) -> Response:
+    """Labels with their probabilities, the likeliest first: a list of them, or of a batch a list an input."""
+    asked.check_others()
+    alone = not isinstance(asked.inputs, list) or isinstance(next(iter(asked.inputs), None), str)
+    batch = [asked.inputs] if alone else asked.inputs
+    inputs = [_text_or_pair(value) for value in batch]
+    if wrong := [place for place, value in enumerate(inputs) if value is None]:
+        raise wrong_input([f"inputs.{place}: is no list of one or two texts" for place in wrong])
+    if not inputs:
+        raise wrong_input(["inputs: is an empty list"])
+    return await answer(served, inputs, partial(_scored, alone=alone))
 
 
 def _text_or_pair(value: Any) -> str | list[str] | None:
-    """A text, a pair, or None for what is neither."""
     if isinstance(value, str):
         return value
     if isinstance(value, list) and len(value) in (1, 2) and all(isinstance(part, str) for part in value):
         return value[0] if len(value) == 1 else value
     return None
-
-
-def _described(shape: Any) -> dict[int | str, dict[str, Any]]:
-    return {200: {"model": shape, "description": "Answers of one generation, which the header S3T-Generation names."}}
 
 
 def _classified(predictions: Predictions, *, model: str) -> dict[str, Any]:

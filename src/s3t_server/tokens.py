@@ -86,7 +86,6 @@ class Access:
         return revoked
 
     def all(self) -> tuple[Token, ...]:
-        """Every token, the oldest first."""
         with self.ledger.reading() as transaction:
             return tuple(transaction.rows.all(Token))
 
@@ -110,7 +109,6 @@ class Access:
             return transaction.rows.find(Token, name=visit.token)
 
     def leave(self, secret: str) -> None:
-        """End a visit."""
         with self.ledger.writing() as transaction:
             transaction.rows.delete(schema.visits, schema.visits.c.digest == digest_of(secret))
 

@@ -8,17 +8,14 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from http import HTTPStatus
-from typing import TYPE_CHECKING
 
 from s3t.errors import ClosedError, OvertakenError
+from s3t.prediction.generation import Piece, Sampling
+from s3t.records.ingest import IngestedInputs
+from s3t.run.pending import PendingTexts, SharedBatch
+from s3t.run.writer import Writer
 from s3t_server.batching import Turns
-from s3t_server.problems import Refused
-
-if TYPE_CHECKING:
-    from s3t.prediction.generation import Piece, Sampling
-    from s3t.records.ingest import IngestedInputs
-    from s3t.run.pending import PendingTexts, SharedBatch
-    from s3t.run.writer import Writer
+from s3t_server.problems import Refused, busy
 
 TURN_SECONDS = 0.05
 """Time for which one batch of texts is written. Then new texts may join it, and other batches have their turn."""
@@ -32,10 +29,12 @@ class Order:
     Leave it when nothing more will be sent: until then deletions wait for it.
     """
 
+    pending: PendingTexts
+    """The texts, once they are in a batch."""
+
     def __init__(self, prompts: IngestedInputs, sampling: Sampling) -> None:
         self.prompts = prompts
         self.sampling = sampling
-        self._texts: PendingTexts | None = None
         self.batch: SharedBatch | None = None
         self.left = False
         self._loop = asyncio.get_running_loop()
@@ -45,13 +44,6 @@ class Order:
     @property
     def count(self) -> int:
         return int(self.prompts.features.num_rows) * self.sampling.n
-
-    @property
-    def pending(self) -> PendingTexts:
-        """The texts, once there is a part of them."""
-        if self._texts is None:
-            raise RuntimeError("the texts are not begun yet")
-        return self._texts
 
     async def part(self) -> Sequence[Piece] | None:
         """Next written pieces; None at the end."""
@@ -64,19 +56,14 @@ class Order:
         """Say that nothing more will be sent. The thread stops writing at its next turn. May be called twice."""
         with self._changing:
             self.left = True
-            if self._texts is not None:
-                self._texts.release()
+            if self.batch is not None:
+                self.pending.release()
 
     def begun(self, batch: SharedBatch, texts: PendingTexts) -> None:
-        """Note the texts, in the thread that writes."""
         with self._changing:
-            self.batch, self._texts = batch, texts
+            self.batch, self.pending = batch, texts
             if self.left:
                 texts.release()
-
-    def stop(self) -> None:
-        if self.batch is not None:
-            self.batch.leave(self.pending)
 
     def put(self, part: Sequence[Piece] | BaseException | None) -> None:
         """Give the request a part, the end, or an error, in the thread that writes."""
@@ -121,14 +108,12 @@ class Scribe:
             self._waiting.keep(lambda each: not each.left)
             waiting = sum(each.count for each in self._waiting)
             if waiting + order.count > self._max_queued + self._room():
-                detail = "as many texts as may wait are waiting to be written; try again later"
-                raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, detail, headers={"Retry-After": "1"})
+                raise busy("as many texts as may wait are waiting to be written")
             self._waiting.add(caller, order)
             self._changed.notify()
         return order
 
     def close(self) -> None:
-        """End all texts, and the thread."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -195,7 +180,8 @@ class Scribe:
 
     def _end(self, order: Order, error: BaseException | None) -> None:
         try:
-            order.stop()
+            if order.batch is not None:
+                order.batch.leave(order.pending)
         except BaseException as failure:  # the others are still to be written
             error = error or failure
         with self._changed:

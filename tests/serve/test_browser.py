@@ -272,7 +272,7 @@ def test_the_slower_of_two_answers_is_shown_if_it_is_the_newer_and_dropped_if_it
 
 
 def test_what_could_not_be_fetched_is_fetched_with_the_next_stream(window, server, tokens, monkeypatch):
-    monkeypatch.setattr("s3t_server.page.routes._STREAM_SECONDS", 2.0)
+    monkeypatch.setattr("s3t_server.routes.STREAM_SECONDS", 2.0)
     page, refused = sign_in(window(), tokens["all"]), []
 
     def refuse(route):

@@ -17,8 +17,8 @@ from s3t.ledger.presence import Work
 from s3t.prediction.generation import Continuation, Sampling
 from s3t.records.ingest import IngestedInputs
 from s3t.run.pending import PendingTexts, SharedBatch
-from s3t_server.answering import GENERATION_HEADER, Handover
-from s3t_server.completions import IGNORED, WITHOUT_EFFECT
+from s3t_server.answering import GENERATION_HEADER
+from s3t_server.completions import IGNORED, WITHOUT_EFFECT, TextsResponse
 from s3t_server.tokens import SCOPES, Access
 from s3t_server.writing import Order, Scribe
 from testing import tiny
@@ -471,16 +471,16 @@ def test_a_stream_that_is_overtaken_before_its_first_part_is_begun_anew(client, 
 
 def test_a_deletion_waits_for_a_part_on_its_way_and_no_part_after_it_leaves(client, seed, deletion, monkeypatch):
     """The whole text is written, and its first part is being handed over, when the deletion comes."""
-    usual_part, usual_put, usual_begun = Handover.part, Order.put, Order.begun
+    usual_part, usual_put, usual_begun = TextsResponse._part, Order.put, Order.begun
     handing, go_on, finished, held = threading.Event(), threading.Event(), threading.Event(), []
 
-    async def part(handover, content, *, last=False):
+    async def part(response, pending, content, *, last=False):
         from anyio import to_thread
 
         if not handing.is_set():
             handing.set()
             await to_thread.run_sync(go_on.wait, SECONDS)
-        await usual_part(handover, content, last=last)
+        await usual_part(response, pending, content, last=last)
 
     def put(order, piece):
         usual_put(order, piece)
@@ -491,7 +491,7 @@ def test_a_deletion_waits_for_a_part_on_its_way_and_no_part_after_it_leaves(clie
         held.append(texts)
         usual_begun(order, batch, texts)
 
-    monkeypatch.setattr(Handover, "part", part)
+    monkeypatch.setattr(TextsResponse, "_part", part)
     monkeypatch.setattr(Order, "put", put)
     monkeypatch.setattr(Order, "begun", begun)
     answers = []

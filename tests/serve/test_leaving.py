@@ -5,6 +5,7 @@ Runs and batches are real; the connection is a function, so that each moment can
 
 import asyncio
 import threading
+from concurrent.futures import Future
 from types import SimpleNamespace
 
 import pytest
@@ -148,7 +149,7 @@ def test_an_answer_that_cannot_be_rendered_is_let_go_of(run):
 @pytest.mark.parametrize("when", ["before it is computed", "while it is computed", "when it is given", "for good"])
 def test_an_answer_that_nobody_takes_is_let_go_of(run, when, monkeypatch):
     """The client is gone; or, for good, the whole loop of the server."""
-    computing, go_on, tell = threading.Event(), threading.Event(), batching._tell
+    computing, go_on = threading.Event(), threading.Event()
     answers = batcher(run, before=lambda: (computing.set(), go_on.wait(10)))
 
     async def ask():
@@ -157,15 +158,17 @@ def test_an_answer_that_nobody_takes_is_let_go_of(run, when, monkeypatch):
             tasks.append(asyncio.create_task(answers.answer(inputs, caller="")))
             await asyncio.to_thread(computing.wait)  # the first keeps the thread
         if when == "when it is given":
+            loop = asyncio.get_running_loop()
 
-            def give_and_cancel(asked, **given):
-                tell(asked, **given)
-                asked.loop.call_soon(tasks[-1].cancel)  # before the task goes on
+            class Given(Future):
+                def set_result(self, share):
+                    loop.call_soon_threadsafe(self.give_and_cancel, share)
 
-            def within_the_loop(asked, **given):
-                asked.loop.call_soon_threadsafe(lambda: give_and_cancel(asked, **given))
+                def give_and_cancel(self, share):
+                    super().set_result(share)
+                    loop.call_soon(tasks[-1].cancel)  # before the task goes on
 
-            monkeypatch.setattr(batching, "_tell", within_the_loop)
+            monkeypatch.setattr(batching, "Future", Given)
         tasks.append(asyncio.create_task(answers.answer(inputs, caller="")))
         await asyncio.sleep(0)
         if when == "before it is computed":
@@ -255,7 +258,7 @@ def test_texts_whose_client_is_gone_are_let_go_of(when):
         order = Order(None, None)
         if when == "before they are begun":
             order.leave()
-        order.begun(None, texts)
+        order.begun(SimpleNamespace(), texts)
         if when == "after":
             order.leave()
         return order

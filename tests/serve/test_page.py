@@ -20,7 +20,7 @@ from s3t.run.approvals import Approvals
 from s3t_server.app import create_app
 from s3t_server.page.board import ANY_SCOPE, Board, Forecasts
 from s3t_server.page.board import SCOPES as SECTIONS
-from s3t_server.page.routes import page_of, static_files
+from s3t_server.page.routes import ROUTER, STATIC
 from s3t_server.repairs import Repairs
 from s3t_server.settings import Settings
 from s3t_server.tokens import SCOPES, VISIT_SECONDS, Access
@@ -60,7 +60,7 @@ class Elements(HTMLParser):
 
 @pytest.fixture(autouse=True)
 def short_streams(monkeypatch):
-    monkeypatch.setattr("s3t_server.page.routes._STREAM_SECONDS", 0.1)
+    monkeypatch.setattr("s3t_server.routes.STREAM_SECONDS", 0.1)
 
 
 @pytest.fixture
@@ -95,11 +95,8 @@ def generation(path):
         return run.status().generation
 
 
-def test_every_route_of_the_page_is_tried(path, monkeypatch):
-    routers = [static_files()]
-    monkeypatch.setattr("s3t_server.app.page_of", lambda page: routers.append(page_of(page)) or routers[-1])
-    with TestClient(create_app(Settings(runs=(path,), repair=False))):
-        found = {(method, route.path) for router in routers for route in router.routes for method in route.methods}
+def test_every_route_of_the_page_is_tried():
+    found = {(method, route.path) for route in (*ROUTER.routes, *STATIC.routes) for method in route.methods}
     listed = {(method, "/sections/{name}" if "/sections/" in route else route) for method, route in ROUTES}
     assert found == listed | OPEN
 
@@ -591,7 +588,7 @@ def test_streams_that_wait_for_a_forecast_leave_the_threads_that_answer(path, to
 
 
 def test_a_stream_tells_of_a_deletion_while_it_lasts(path, tokens, monkeypatch):
-    monkeypatch.setattr("s3t_server.page.routes._STREAM_SECONDS", 10.0)
+    monkeypatch.setattr("s3t_server.routes.STREAM_SECONDS", 10.0)
     with serving(path, repair=False) as client:
         sent = {"Origin": str(client.base_url), "Content-Type": "application/x-www-form-urlencoded"}
         assert post(client, "/sign-in", headers=sent, token=tokens["all"]).status_code == 303

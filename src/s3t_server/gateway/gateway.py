@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -39,20 +38,18 @@ class Gateway:
     Args:
         run: open. Its own model is not loaded.
         folder: that this process and the engine see under the same path; exports go into a folder of the run in it.
-        patience: longest wait of an answer for the engine, in seconds.
+        seconds: longest wait of an answer for the engine.
     """
 
-    def __init__(self, run: Run, url: str, folder: Path, patience: float, *, look_seconds: float) -> None:
+    def __init__(self, run: Run, url: str, folder: Path, seconds: float) -> None:
         self._parts = parts = run.parts
-        self._patience = patience
         base = model_folder(parts.recipe.base_model, revision=parts.recipe.revision)
         self._encoder = encoder_for(base, parts.recipe)
         _refuse_unfit(parts, self._encoder)
-        self._engine = LoraEngine(url, seconds=patience)
+        self._engine = LoraEngine(url, seconds=seconds)
         prompt = self._encoder.encode(self._encoder.trial(["text"]))[0]["input_ids"].tolist()
         self.keeper = Keeper(parts, folder, self._engine, prompt=prompt)
         self._asking = ThreadPoolExecutor(min(parts.recipe.partition.shards, _MOST_REQUESTS), "s3t-ask")
-        parts.presence.poll_seconds = look_seconds
         self.keeper.start()
 
     def close(self) -> None:
@@ -63,7 +60,7 @@ class Gateway:
 
     def hold(self, *requests: IngestedInputs) -> PendingAnswers:
         """As `Run.hold`."""
-        hold, routed = self._parts.answerer.hold, partial(self.keeper.routed, patience=self._patience)
+        hold, routed = self._parts.answerer.hold, self.keeper.routed
         for _ in range(_TRIES - 1):
             with suppress(UnknownAdapterError):
                 return hold(requests, choose=routed, computer=self)

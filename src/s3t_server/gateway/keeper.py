@@ -138,11 +138,11 @@ class Keeper:
         return _SWAPPING if self._trouble is None else self._trouble.public
 
     @contextmanager
-    def routed(self, *, patience: float) -> Iterator[tuple[Snapshot, list[Stage]]]:
+    def routed(self) -> Iterator[tuple[Snapshot, list[Stage]]]:
         """A state of the ledger, and the chains of the adapters that answer at it, in the order of their shards.
 
-        The adapters stay loaded within, unless a deletion takes one. `patience` is the longest wait for the engine, in
-        seconds; if it is in trouble for longer, there is none.
+        The adapters stay loaded within, unless a deletion takes one. An engine that is in trouble for longer than an
+        answer waits for it is not waited for.
         """
         asked_at = time.monotonic()
         while True:
@@ -155,7 +155,7 @@ class Keeper:
                         adapter.users += 1
                     break
                 since = asked_at if self._trouble is None else min(asked_at, self._troubled_at)
-                if time.monotonic() > since + patience:
+                if time.monotonic() > since + self._engine.seconds:
                     raise self._trouble or EngineError(_SWAPPING, public=_SWAPPING)
                 self._changed.wait(_LOOK_SECONDS)
         try:
@@ -223,7 +223,7 @@ class Keeper:
         New adapters are loaded first, then answers are routed to them, then old ones leave: no request finds none.
         """
         now = self._latest.snapshot()
-        listed = {name for name in self._engine.models().adapters if name.startswith(f"{self._prefix}-")}
+        listed = {name for name in self._engine.models()[1] if name.startswith(f"{self._prefix}-")}
         self._learn(now, listed)
         failures: list[S3TError] = []
         wanted = self._wanted(now, listed, failures)
@@ -318,7 +318,6 @@ class Keeper:
             self._withdraw(adapter.export)
 
     def _serving(self, now: Snapshot) -> dict[int, Stage]:
-        """The chain that answers for each shard that can."""
         members = self._latest.inventory(now).members()
         return {shard: Stage(shard, serving.prefix) for shard, serving in members.items()}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import httpx
 import numpy as np
@@ -39,13 +39,6 @@ class LostAnswerError(EngineError):
     """The engine got a request, or may have, and gave no answer: it may be at work on it."""
 
 
-class Listing(NamedTuple):
-    """Models of an engine."""
-
-    base: str
-    adapters: frozenset[str]
-
-
 class LoraEngine:
     """An engine at an address. Safe to share among threads.
 
@@ -57,25 +50,24 @@ class LoraEngine:
     """
 
     def __init__(self, url: str, *, seconds: float) -> None:
-        self.url = url.rstrip("/")
+        self.url, self.seconds = url.rstrip("/"), seconds
         key = os.environ.get(KEY_VARIABLE)
         self._http = httpx.Client(
             base_url=self.url,
             headers={"Authorization": f"Bearer {key}"} if key else {},
-            timeout=httpx.Timeout(seconds, connect=_CONNECT_SECONDS),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=32),
         )
 
     def close(self) -> None:
         self._http.close()
 
-    def models(self) -> Listing:
+    def models(self) -> tuple[str, frozenset[str]]:
         """The base model's name, and those of all adapters."""
         answer = self._asked("GET", "/v1/models")
         try:
             entries = _document(answer)["data"]
             bases = [str(each["id"]) for each in entries if not each.get("parent")]
-            return Listing(bases[0], frozenset(str(each["id"]) for each in entries if each.get("parent")))
+            return bases[0], frozenset(str(each["id"]) for each in entries if each.get("parent"))
         except (KeyError, TypeError, IndexError, AttributeError):
             raise self._unexpected("/v1/models", answer) from None
 
@@ -107,17 +99,17 @@ class LoraEngine:
 
         The base model has to answer the same request: else the refusal would show nothing.
         """
-        listing, told = self.models(), "which it was told to unload; restart it"
-        if name in listing.adapters:
+        (base, adapters), told = self.models(), "which it was told to unload; restart it"
+        if name in adapters:
             raise self._error(f"still lists {name}, {told}", public=_KEEPS)
         answer = self._classified(name, [prompt])
         if answer.is_success:
             raise self._error(f"still answers as {name}, {told}", public=_KEEPS)
         if not _is_unknown(answer, name):
             raise self._unexpected("/classify", answer)
-        if not self._classified(listing.base, [prompt]).is_success:
+        if not self._classified(base, [prompt]).is_success:
             shows = f"so a refusal to answer as {name} does not show that it is gone"
-            raise self._error(f"does not answer as {listing.base} either, {shows}")
+            raise self._error(f"does not answer as {base} either, {shows}")
 
     def classify(self, name: str, prompts: Sequence[Sequence[int]], *, labels: int) -> Scores:
         """Probabilities of an adapter's labels, N x C."""
@@ -153,10 +145,8 @@ class LoraEngine:
         again: bool = True,
     ) -> httpx.Response:
         """Send a request; `again`, once, where the connection had ended: then it may be sent twice."""
-        options: dict[str, Any] = (
-            {} if seconds is None else {"timeout": httpx.Timeout(seconds, connect=_CONNECT_SECONDS)}
-        )
-        send = partial(self._http.request, method, path, json=body, **options)
+        timeout = httpx.Timeout(seconds or self.seconds, connect=_CONNECT_SECONDS)
+        send = partial(self._http.request, method, path, json=body, timeout=timeout)
         try:
             try:
                 return send()

@@ -7,18 +7,16 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+from s3t.core import Inventory, Stage
 from s3t.ledger import DepthChange
+from s3t.results.changes import Deletion
 from s3t.results.serving import Held, Repair
+from s3t.results.state import Forecast, Status
+from s3t.run import Run
 from s3t.run.forecasting import forecast_of
 from s3t.run.reporting import forecast_now
-
-if TYPE_CHECKING:
-    from s3t.core import Inventory, Stage
-    from s3t.results.changes import Deletion
-    from s3t.results.state import Forecast, Status
-    from s3t.run import Run
 
 ANY_SCOPE = ("delete", "operate", "audit")
 """Scopes that show the page; one is enough."""
@@ -96,7 +94,6 @@ class Board:
             )
 
     def last_look(self) -> Look:
-        """State of the run a moment ago."""
         return self._keep("look", object(), self.look, seconds=_LOOK_SECONDS)
 
     def status(self, look: Look) -> Status:
@@ -118,15 +115,18 @@ class Board:
         """Forecast of a held request. Computing it reads the names of every slice, so it is kept."""
         return self._keep("impact", (held.id, look.changes), lambda: self.run.approvals.impact(held))
 
+    def forecast(self, look: Look) -> Forecast | None:
+        """The forecast of this very state: all that takes long of what monitoring asks."""
+        return self._keep("forecast", look.changes, lambda: forecast_now(self.inventory(look), self.run.recipe))
+
     def forecasts(self, look: Look) -> Forecasts:
         """Forecasts, which may be behind: they take a second for a large run, and each deletion changes them."""
         return self._keep("forecasts", look.changes, lambda: self._forecasts(look), share=_SHARE)
 
     def _forecasts(self, look: Look) -> Forecasts:
-        inventory, recipe, repaired = self.inventory(look), self.run.recipe, None
-        now = forecast_now(inventory, recipe)
+        inventory, now, repaired = self.inventory(look), self.forecast(look), None
         if now is not None and inventory.missing():
-            repaired = forecast_of(repaired_inventory(inventory), recipe)
+            repaired = forecast_of(repaired_inventory(inventory), self.run.recipe)
         return Forecasts(now, repaired, look.changes)
 
     def versions(self, look: Look) -> dict[str, str]:

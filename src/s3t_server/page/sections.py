@@ -1,4 +1,4 @@
-"""Page of one run, and the content of its sections."""
+"""The page of a run, and the content of its sections."""
 
 from __future__ import annotations
 
@@ -6,22 +6,21 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import Any
 from urllib.parse import urlencode
 
-from fastapi import Request, Response
+from fastapi import Response
 
+from s3t.results.changes import Deletion
+from s3t.results.log import Location
+from s3t.results.state import Status
 from s3t_server.callers import Caller
 from s3t_server.documents import MAX_NAMES, MOST_ID
 from s3t_server.page import views
-from s3t_server.page.board import SCOPES, Board, Look, repaired_inventory
+from s3t_server.page.board import SCOPES, Look, repaired_inventory
 from s3t_server.page.rendering import html
 from s3t_server.served import ServedRun
-
-if TYPE_CHECKING:
-    from s3t.results.changes import Deletion
-    from s3t.results.log import Location
-    from s3t.results.state import Status
 
 _ROWS = 15
 """Deletions on a page of them."""
@@ -59,60 +58,49 @@ class Desk:
         return [line for line in self.names.split("\n") if line.strip()]
 
 
-@dataclass(frozen=True)
-class Page:
+@dataclass
+class Visit:
+    """A visitor's request for the page of a run, or for a section of it."""
+
     served: ServedRun
-    board: Board
-    runs: tuple[str, ...]
-    """Names of all runs of the server."""
+    who: Caller
+    query: Mapping[str, str]
 
-    def whole(self, who: Caller, request: Request, status: int = 200, desk: Desk | None = None) -> Response:
-        """The whole page, with all sections that a visitor may see."""
-        visit = Visit(self, who, request.query_params, self.board.look())
-        names = [name for name in sections_for(who) if name != "done" or "done" in request.query_params]
-        sections = {name: visit.section(name) for name in names}
-        return html("page.html", status, page=self, who=who, sections=sections, desk=desk or Desk())
+    @cached_property
+    def look(self) -> Look:
+        return self.served.board.look()
 
-    def part(self, name: str, who: Caller, request: Request) -> Response:
+    def page(self, status: int = 200, desk: Desk | None = None) -> Response:
+        """The whole page, with all sections that the visitor may see."""
+        names = [name for name in sections_for(self.who) if name != "done" or "done" in self.query]
+        sections = {name: self.section(name) for name in names}
+        return html("page.html", status, served=self.served, who=self.who, sections=sections, desk=desk or Desk())
+
+    def part(self, name: str) -> Response:
         """A section of the page, newer than the version that the browser shows if there is a newer one.
 
         A stream of another worker may have named it: then this process looks anew.
         """
-        look = self.board.last_look()
-        if self.board.versions(look)[name] == request.query_params.get("seen"):
-            look = self.board.look()
-        visit = Visit(self, who, request.query_params, look)
-        return html(f"sections/{name}.html", page=self, section=visit.section(name))
-
-    @property
-    def has_subjects(self) -> bool:
-        return self.served.run.recipe.columns.subject is not None
-
-
-@dataclass(frozen=True)
-class Visit:
-    """A visitor's request for the page or a section, and the state of the run for it."""
-
-    page: Page
-    who: Caller
-    query: Mapping[str, str]
-    look: Look
+        board = self.served.board
+        self.look = board.last_look()
+        if board.versions(self.look)[name] == self.query.get("seen"):
+            self.look = board.look()
+        return html(f"sections/{name}.html", served=self.served, section=self.section(name))
 
     def section(self, name: str) -> dict[str, Any]:
-        version = self.page.board.versions(self.look)[name]
+        version = self.served.board.versions(self.look)[name]
         return {"name": name, "version": version, **getattr(self, f"_{name}")()}
 
     @property
     def _status(self) -> Status:
-        return self.page.board.status(self.look)
+        return self.served.board.status(self.look)
 
     def _summary(self) -> dict[str, Any]:
-        return {"status": self._status, "forecast": self.page.board.forecasts(self.look).now}
+        return {"status": self._status, "forecast": self.served.board.forecasts(self.look).now}
 
     def _done(self) -> dict[str, Any]:
-        """The deletion that the visitor has just made."""
         asked = _id(self.query.get("done", ""))
-        entry = None if asked is None else next(iter(self.page.served.run.log([asked])), None)
+        entry = None if asked is None else next(iter(self.served.run.log([asked])), None)
         unknown = min(_id(self.query.get("unknown", "")) or 0, MAX_NAMES)
         query = f"done={asked}" + (f"&unknown={unknown}" if unknown else "")
         return {"entry": entry, "unknown": unknown, "query": "" if entry is None else query}
@@ -137,7 +125,7 @@ class Visit:
             "may_decide": may_decide,
             "decided": tuple(held for held in every if held.state not in ("held", "approved"))[:_DECIDED],
             "looked_into": looked_into,
-            "forecast": None if looked_into is None else self.page.board.impact(self.look, looked_into),
+            "forecast": None if looked_into is None else self.served.board.impact(self.look, looked_into),
             "tells_why": who.may("operate"),
             "query": urlencode({name: value for name, value in query.items() if value}),
         }
@@ -157,19 +145,19 @@ class Visit:
         status, span = self._status, self.query.get("span", "all")
         span = span if span in views.SPANS else "all"
         shown = views.depths_over_time(
-            self.page.board.depths(self.look), status.depths, now=time.time(), span=span, most=status.wanted_depth
+            self.served.board.depths(self.look), status.depths, now=time.time(), span=span, most=status.wanted_depth
         )
         return {**shown, "span": span, "spans": tuple(views.SPANS), "query": f"span={span}"}
 
     def _forecast(self) -> dict[str, Any]:
-        ahead = views.ahead(self.page.board.forecasts(self.look).now)
+        ahead = views.ahead(self.served.board.forecasts(self.look).now)
         most = max((between[1] for _, _, between in ahead if between is not None), default=1.0)
         return {"ahead": ahead, "most": max(most, 1.0)}
 
     def _repairs(self) -> dict[str, Any]:
         """Cost and gain of a repair, and the repairs so far."""
-        status, (now, after, _) = self._status, self.page.board.forecasts(self.look)
-        repaired = repaired_inventory(self.page.board.inventory(self.look)).depths()
+        status, (now, after, _) = self._status, self.served.board.forecasts(self.look)
+        repaired = repaired_inventory(self.served.board.inventory(self.look)).depths()
         return {
             "status": status,
             "repaired": repaired,
@@ -185,7 +173,7 @@ class Visit:
         newest = self._status.generation
         until = min(_id(self.query.get("until", "")) or newest, newest)
         first = max(1, until - _ROWS + 1)
-        entries = self.page.served.run.log(range(first, until + 1)) if until else ()
+        entries = self.served.run.log(range(first, until + 1)) if until else ()
         return {
             "entries": entries[::-1],
             "newer": min(newest, until + _ROWS) if until < newest else None,

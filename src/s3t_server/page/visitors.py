@@ -9,44 +9,44 @@ from urllib.parse import parse_qs, urlsplit
 
 from fastapi import Request, Response
 
-from s3t_server.callers import Caller
+from s3t_server.page.board import ANY_SCOPE
+from s3t_server.page.sections import Visit
 from s3t_server.problems import Refused
 from s3t_server.routes import note_caller
-from s3t_server.served import ServedRun
 
 _FORM = "application/x-www-form-urlencoded"
 _MOST_FIELDS = 20
 
 
-def cookie_of(served: ServedRun, request: Request) -> str:
-    """Name of the cookie of a visit: each run has tokens of its own, so visits, too."""
-    name = f"s3t-{hashlib.sha256(served.name.encode()).hexdigest()[:12]}"
-    return f"__Host-{name}" if _is_secure(request) else name
+def visit_of(request: Request, *scopes: str) -> Visit:
+    """The visit of those who have one of some scopes. The check is that of every other route."""
+    served, secret = request.state.served, request.cookies.get(_cookie_of(request))
+    token = None if secret is None else served.callers.access.visiting(secret)
+    who = served.callers.check(None, scopes) if token is None else served.callers.allowed(token, scopes)
+    note_caller(request, who)
+    return Visit(served, who, request.query_params)
 
 
-def visitor(served: ServedRun, request: Request, *scopes: str) -> Caller:
-    """The visitor, if they have one of some scopes. The check is that of every other route."""
-    callers, visit = served.callers, request.cookies.get(cookie_of(served, request))
-    token = None if visit is None else callers.access.visiting(visit)
-    who = callers.check(None, scopes) if token is None else callers.allowed(token, scopes)
-    note_caller(served, request, who)
-    return who
-
-
-def sign_in(served: ServedRun, request: Request, response: Response, secret: str, *scopes: str) -> None:
+def sign_in(request: Request, response: Response, secret: str) -> None:
     """Begin a visit by the token of a secret. It ends with the browser. No script can read its cookie, and no other
     site can send it."""
-    access, name, secure = served.callers.access, cookie_of(served, request), _is_secure(request)
-    who = served.callers.allowed(access.find(secret), scopes)
-    note_caller(served, request, who)
+    callers, name, secure = request.state.served.callers, _cookie_of(request), _is_secure(request)
+    who, access = callers.allowed(callers.access.find(secret), ANY_SCOPE), callers.access
+    note_caller(request, who)
     response.set_cookie(name, access.enter(who.name), httponly=True, samesite="strict", secure=secure, path="/")
 
 
-def sign_out(served: ServedRun, request: Request, response: Response) -> None:
-    name, secure = cookie_of(served, request), _is_secure(request)
-    if (visit := request.cookies.get(name)) is not None:
-        served.callers.access.leave(visit)
+def sign_out(request: Request, response: Response) -> None:
+    name, secure = _cookie_of(request), _is_secure(request)
+    if (secret := request.cookies.get(name)) is not None:
+        request.state.served.callers.access.leave(secret)
     response.delete_cookie(name, httponly=True, samesite="strict", secure=secure, path="/")
+
+
+def _cookie_of(request: Request) -> str:
+    """Name of the cookie of a visit: each run has tokens of its own, so visits, too."""
+    name = f"s3t-{hashlib.sha256(request.state.served.name.encode()).hexdigest()[:12]}"
+    return f"__Host-{name}" if _is_secure(request) else name
 
 
 def _is_secure(request: Request) -> bool:
