@@ -47,7 +47,8 @@ class Deletions:
     """m x L, probability of each slice to be hit by the next deletion; they sum to 1."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "probabilities", self.probabilities / math.fsum(self.probabilities.flat))
+        probabilities = np.asarray(self.probabilities)
+        object.__setattr__(self, "probabilities", probabilities / math.fsum(probabilities.flat))
 
     @property
     def shards(self) -> int:
