@@ -121,7 +121,7 @@ def tensors_of(run: s3t.Run, stage: Stage) -> dict[int, StageTensors]:
 def differences(run: s3t.Run, inputs: pd.DataFrame) -> dict[str, Any]:
     """How far answers are apart: with merged weights and without; and from float32, where the run has bfloat16."""
     workshop, snapshot = roles(run).loaded.get(), roles(run).ledger.snapshot()
-    stages = [Stage(shard, serving.prefix) for shard, serving in run.inventory().members().items()]
+    stages = list(run.inventory().members().values())
     names = ("text", "text_pair")[: inputs.shape[1]]
     table = pa.table(dict(zip(names, inputs.to_dict("list").values(), strict=True)))
     chains = [workshop.chain([stage], snapshot) for stage in stages]

@@ -9,7 +9,6 @@ from s3t.core import (
     FixedOrders,
     Inventory,
     Place,
-    Serving,
     Stage,
     after_deletion,
     plan_deletion,
@@ -90,7 +89,7 @@ def test_the_deepest_live_prefix_serves_and_the_first_of_equals(schedule):
             assert serving is None
             assert shard not in state.members()
         else:
-            assert serving == Serving(order=own[depths.index(max(depths))], depth=max(depths))
+            assert serving == Stage(shard, own[depths.index(max(depths))][: max(depths)])
             assert state.members()[shard] == serving
 
 
@@ -100,7 +99,7 @@ def test_who_serves_does_not_hang_on_how_many_records_a_slice_has(counts, orders
     state = losing(inventory((tuple(orders),)), (0, 0), (0, 2))  # leaves (3) and (1), one as deep as the other
     first = next(order for order in orders if order[0] in (1, 3))
     counted = {Place(0, index): count for index, count in enumerate(counts)}
-    assert replace(state, records=counted).members() == {0: Serving(order=first, depth=1)}
+    assert replace(state, records=counted).members() == {0: Stage(0, first[:1])}
 
 
 @given(schedules())
@@ -125,7 +124,7 @@ def test_a_prefix_without_a_record_does_not_serve_but_a_deeper_one_may():
     empty_top = Inventory(
         generation=0, growth=state.growth, records={Place(0, 0): 0, Place(0, 1): 3}, alive=dict(state.alive)
     )
-    assert empty_top.serving(0).order == (0, 1)
+    assert empty_top.serving(0).prefix == (0, 1)
     top = Stage(0, (0,))
     only_first = replace(empty_top, alive={top: empty_top.alive[top]})
     assert only_first.depth(0, (0, 1)) == 1
@@ -164,7 +163,7 @@ def test_with_scores_the_best_live_order_serves_and_depth_decides_among_equals()
     scores = {
         f"key of {Stage(0, order)}": score for order, score in zip(PAPERS_ORDERS, (0.5, 0.7, 0.7, 0.6), strict=True)
     }
-    assert replace(state, scores=scores).serving(0).order == PAPERS_ORDERS[1]
+    assert replace(state, scores=scores).serving(0).prefix == PAPERS_ORDERS[1]
     hit = replace(losing(state, (0, 0)), scores={f"key of {Stage(0, (3,))}": 0.9, f"key of {Stage(0, (1, 2, 3))}": 0.8})
     assert hit.serving(0).prefix == (3,)
     assert replace(hit, scores={}).serving(0).prefix == (1, 2, 3)  # nothing is known of any: the deepest

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import s3t
-from s3t.core import Serving, stages_of
+from s3t.core import Stage, stages_of
 from s3t.deletion import acceptance
 from s3t.events import silent
 from s3t.ledger.locks import hold
@@ -125,7 +125,7 @@ def test_an_extended_run_survives_more(trained):
     place = report.slices[0]
     alive = [order for order in orders_of(trained)[place.shard] if order[-1] == place.slice]
     assert len(alive) == 2
-    assert trained.inventory().serving(place.shard) == Serving(order=alive[0], depth=2)
+    assert trained.inventory().serving(place.shard) == Stage(place.shard, alive[0][:2])
     assert len(trained.predict(TEXTS).predicted) == 2
 
 

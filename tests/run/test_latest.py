@@ -5,7 +5,7 @@ from itertools import count
 import pytest
 
 import s3t
-from s3t.core import Place, Stage
+from s3t.core import Place
 from s3t.run.workshop import Workshop
 from testing import tiny
 from testing.roles import roles
@@ -34,12 +34,12 @@ def run(text_model, tmp_path, monkeypatch):
 def assert_scores_are_those_of_what_serves(run):
     """By the manifests, read anew."""
     inventory = roles(run).latest.inventory(roles(run).latest.snapshot())
-    ends = [Stage(0, serving.prefix) for serving in inventory.serving_all(0)]
+    ends = inventory.serving_all(0)
     keys = [inventory.alive[stage] for stage in ends]
     wanted = {key: roles(run).store.manifest(0, key).validation for key in keys}
     assert inventory.scores == wanted
-    assert Stage(0, inventory.serving(0).prefix) in ends
-    assert inventory.alive[Stage(0, inventory.serving(0).prefix)] == max(wanted, key=wanted.get)
+    assert inventory.serving(0) in ends
+    assert inventory.alive[inventory.serving(0)] == max(wanted, key=wanted.get)
 
 
 @pytest.mark.parametrize("looked", [True, False])

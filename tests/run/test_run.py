@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import s3t
-from s3t.core import Serving
+from s3t.core import Stage
 from testing import tiny
 from testing.roles import roles
 from tests.run.worlds import SMALL, records_by_slice, trained_run
@@ -109,7 +109,7 @@ def test_a_live_prefix_without_a_record_does_not_answer(text_model, tmp_path):
     run.train()
     assert run.inventory().depth(0, (0, 1, 2)) == 3
     assert run.inventory().serving(0) is None
-    assert run.inventory().serving(1) == Serving(order=(0, 1, 2), depth=3)
+    assert run.inventory().serving(1) == Stage(1, (0, 1, 2))
     assert [member.shard for member in run.predict(["w1"]).members] == [1]
     run.delete(records=[record for record in table.id if record not in gone])
     run.repair()

@@ -53,17 +53,16 @@ def test_a_stage_is_tried_on_the_public_records_and_the_best_order_serves(run, p
     inventory = run.inventory()
     for shard in (0, 1):
         live = [(scores[Stage(shard, order)], order) for order in inventory.orders[shard]]
-        assert (scores[Stage(shard, inventory.serving(shard).prefix)]) == max(score for score, _ in live)
+        assert scores[inventory.serving(shard)] == max(score for score, _ in live)
 
 
 def test_a_deletion_leaves_the_best_of_what_is_alive_at_once(run):
     run.delete(records=["r3"])
     scores, inventory = scores_of(run), run.inventory()
     for shard in (0, 1):
-        ends = [Stage(shard, serving.prefix) for serving in inventory.serving_all(shard)]
-        assert scores[Stage(shard, inventory.serving(shard).prefix)] == max(scores[end] for end in ends)
+        assert scores[inventory.serving(shard)] == max(scores[end] for end in inventory.serving_all(shard))
     assert {(member.shard, member.prefix) for member in run.predict(["w1"]).members} == {
-        (shard, serving.prefix) for shard, serving in inventory.members().items()
+        (stage.shard, stage.prefix) for stage in inventory.members().values()
     }
 
 

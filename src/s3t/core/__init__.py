@@ -13,7 +13,7 @@ from s3t.core.growth import (
     prefixes_of,
     without,
 )
-from s3t.core.inventory import Inventory, Serving, after_deletion, plan_deletion, tainted_by
+from s3t.core.inventory import Inventory, after_deletion, plan_deletion, tainted_by
 from s3t.core.methods import METHODS, Method, Trainable, method_named
 from s3t.core.places import Order, Place, Secret, place_of
 from s3t.core.stages import (

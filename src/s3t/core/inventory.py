@@ -14,19 +14,6 @@ from s3t.core.stages import Kind, SliceKind, Stage, readout, stages_of_slices
 
 
 @dataclass(frozen=True, kw_only=True)
-class Serving:
-    """Prefix with which a shard answers: the first `depth` slices of `order`."""
-
-    order: Order
-    depth: int
-
-    @property
-    def prefix(self) -> Order:
-        """The slices whose blocks are switched on."""
-        return self.order[: self.depth]
-
-
-@dataclass(frozen=True, kw_only=True)
 class Inventory:
     """Orders, records and live stages at one generation."""
 
@@ -73,43 +60,39 @@ class Inventory:
             depth += 1
         return depth
 
-    def serving(self, shard: int) -> Serving | None:
-        """The deepest live prefix that holds a record, the first of equals; None if there is none.
+    def serving(self, shard: int) -> Stage | None:
+        """The deepest live stage whose prefix holds a record, the first of equals; None if there is none.
 
-        Which slices were hit decides, never what their records contain. With scores, of the deepest live prefix of
-        every order the one with the best.
+        Which slices were hit decides, never what their records contain. With scores, of the deepest live stage of every
+        order the one with the best.
         """
 
-        def worth(serving: Serving) -> tuple[float, int]:
+        def worth(stage: Stage) -> tuple[float, int]:
             scores = self.scores or {}
-            return scores.get(self.alive[Stage(shard, serving.prefix)], -math.inf), serving.depth
+            return scores.get(self.alive[stage], -math.inf), stage.depth
 
         return max(self.serving_all(shard), key=worth, default=None)
 
-    def serving_all(self, shard: int) -> tuple[Serving, ...]:
-        """The deepest live prefix of every order that holds a record, each prefix once, in the order of the orders."""
+    def serving_all(self, shard: int) -> tuple[Stage, ...]:
+        """The deepest live stage of every order whose prefix holds a record, each once, in the order of the orders."""
         return self._serving_all[shard]
 
     @cached_property
-    def _serving_all(self) -> list[tuple[Serving, ...]]:
+    def _serving_all(self) -> list[tuple[Stage, ...]]:
         found = []
         for shard, orders in enumerate(self.orders):
-            members: dict[Order, Serving] = {}
-            for order in orders:
-                serving = Serving(order=order, depth=self.depth(shard, order))
-                if self.records_in(shard, serving.prefix) > 0:
-                    members.setdefault(serving.prefix, serving)
-            found.append(tuple(members.values()))
+            prefixes = dict.fromkeys(order[: self.depth(shard, order)] for order in orders)
+            found.append(tuple(Stage(shard, prefix) for prefix in prefixes if self.records_in(shard, prefix) > 0))
         return found
 
-    def members(self) -> dict[int, Serving]:
-        """The ensemble: the shards that can answer."""
+    def members(self) -> dict[int, Stage]:
+        """The ensemble: the stage with which each shard answers that can."""
         return dict(self._members)
 
     @cached_property
-    def _members(self) -> dict[int, Serving]:
-        each = {shard: self.serving(shard) for shard in range(len(self.orders))}
-        return {shard: serving for shard, serving in each.items() if serving is not None}
+    def _members(self) -> dict[int, Stage]:
+        each = map(self.serving, range(len(self.orders)))
+        return {stage.shard: stage for stage in each if stage is not None}
 
     def answering(self) -> set[int]:
         """Shards that answer: with their model, or, where it may alone, with what is made of their slices."""
@@ -175,7 +158,7 @@ class Inventory:
     @cached_property
     def wanted_readouts(self) -> Collection[Stage]:
         """One for each head and each slice of the run that holds a record; quick to look up, in order."""
-        models = [Stage(shard, member.prefix) for shard, member in self._members.items()]
+        models = list(self._members.values())
         groups = {"": [], "each": [*([model] for model in models), []], "mean": [models, []]}[self.readouts]
         filled = [place for place, records in sorted(self.records.items()) if records > 0]
         return dict.fromkeys(readout(place, group) for group in groups for place in filled)
@@ -215,7 +198,7 @@ def plan_deletion(inventory: Inventory, losses: Mapping[Place, int]) -> tuple[St
     >>> before = Inventory(generation=0, growth=growth, records={Place(0, i): 9 for i in range(3)}, alive=stages)
     >>> losses = {Place(0, 0): 1}
     >>> after_deletion(before, losses, plan_deletion(before, losses)).members()
-    {0: Serving(order=(1, 2, 0), depth=2)}
+    {0: Stage(shard=0, prefix=(1, 2), kind='model', reads=())}
     """
     return tuple(sorted(tainted_by(losses, inventory.alive)))
 

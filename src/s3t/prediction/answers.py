@@ -62,13 +62,9 @@ def parts_within(members: Sequence[Stage], *, sisa_weight: float) -> list[float]
 
 def _serving(inventory: Inventory, settings: Prediction) -> list[Stage]:
     if settings.ensemble == "sequences":
-        members = [
-            Stage(shard, serving.prefix)
-            for shard in range(len(inventory.orders))
-            for serving in inventory.serving_all(shard)
-        ]
+        members = [stage for shard in range(len(inventory.orders)) for stage in inventory.serving_all(shard)]
     else:
-        members = [Stage(shard, serving.prefix) for shard, serving in inventory.members().items()]
+        members = list(inventory.members().values())
     answering = {stage.shard for stage in members}
     beside = [head for shard, head in inventory.heads().items() if shard in answering or inventory.alone]
     return sorted(members + beside, key=_place)

@@ -130,7 +130,7 @@ def _checked(parts: Parts, asked: ExportArguments) -> Path:
 def _serving(parts: Parts, now: Snapshot, shard: int | None) -> list[tuple[Stage, ...]]:
     """Models to export, each one's or a mean's."""
     inventory = parts.latest.inventory(now)
-    serving = {number: Stage(number, each.prefix) for number, each in inventory.members().items()}
+    serving = inventory.members()
     wanted = list(serving) if shard is None else [shard]
     if not wanted or any(number not in serving for number in wanted):
         run = parts.layout.root

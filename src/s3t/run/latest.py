@@ -6,7 +6,7 @@ import threading
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from s3t.core import Growth, Inventory, Stage
+from s3t.core import Growth, Inventory
 from s3t.errors import RestoredError
 from s3t.ledger import Ledger, Snapshot
 from s3t.recipe import Recipe
@@ -88,7 +88,7 @@ class Latest:
     def _scored(self, inventory: Inventory) -> Inventory:
         """The inventory, with the score on public records of the deepest live prefix of every order."""
         shards = range(len(inventory.orders))
-        stages = {Stage(shard, each.prefix) for shard in shards for each in inventory.serving_all(shard)}
+        stages = {stage for shard in shards for stage in inventory.serving_all(shard)}
         with self._scoring:
             known, self._scores = self._scores, {}
             for stage in stages:

@@ -124,7 +124,7 @@ def shards_of(inventory: Inventory, shards: Iterable[int]) -> tuple[Shard, ...]:
             Chain(order=order, depth=inventory.depth(shard, order), name=_chain_name(place, inventory.growth.spares))
             for place, order in enumerate(orders)
         )
-        serves = None if serving is None else chains[orders.index(serving.order)]
+        serves = next((chain for chain in chains if serving and chain.order[: chain.depth] == serving.prefix), None)
         if not inventory.trains:
             order = (*head, *(index for index in slices if index not in head))
             chains = (Chain(order=order, depth=len(head), name="head"),)
@@ -136,7 +136,7 @@ def shards_of(inventory: Inventory, shards: Iterable[int]) -> tuple[Shard, ...]:
                 sequences=chains,
                 serving=serves,
                 prototypes=head if head and inventory.of_slices == "prototypes" else None,
-                score=None if serving is None else scores.get(inventory.alive[Stage(shard, serving.prefix)]),
+                score=None if serving is None else scores.get(inventory.alive[serving]),
             )
         )
     return tuple(found)
