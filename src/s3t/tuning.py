@@ -62,11 +62,7 @@ class Choice:
 
 
 def read_space(content: Mapping[str, Any] | str | Path) -> tuple[Choice, ...]:
-    """The choices of a YAML file, or of a mapping of fields to values.
-
-    >>> read_space({"training.epochs": [2, 4]})[0].values
-    (2, 4)
-    """
+    """The choices of a YAML file, or of a mapping of fields to values."""
     where = "the space"
     if isinstance(content, str | Path):
         where = str(content)
@@ -256,9 +252,9 @@ def _refuse_private(public: Sequence[tuple[str, Records]], private: Sequence[str
 
 def _check_space(fields: Mapping[str, Any], space: Sequence[Choice], sampler: str) -> None:
     """Check that every field is one of a recipe, and that a grid has lists of values."""
-    if sampler == "grid" and any(choice.kind != "one of" for choice in space):
-        loose = ", ".join(choice.field for choice in space if choice.kind != "one of")
-        raise InputError("the space", f"a grid needs a list of values for {loose}; or take --sampler tpe")
+    ranges = ", ".join(choice.field for choice in space if choice.kind != "one of")
+    if sampler == "grid" and ranges:
+        raise InputError("the space", f"a grid needs a list of values for {ranges}; or take --sampler tpe")
     problems: list[str] = []
     for choice in space:
         try:

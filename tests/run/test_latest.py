@@ -34,7 +34,7 @@ def run(text_model, tmp_path, monkeypatch):
 def assert_scores_are_those_of_what_serves(run):
     """By the manifests, read anew."""
     inventory = roles(run).latest.inventory(roles(run).latest.snapshot())
-    ends = inventory.serving_all(0)
+    ends = inventory.serving_all[0]
     keys = [inventory.alive[stage] for stage in ends]
     wanted = {key: roles(run).store.manifest(0, key).validation for key in keys}
     assert inventory.scores == wanted

@@ -60,7 +60,7 @@ def test_a_deletion_leaves_the_best_of_what_is_alive_at_once(run):
     run.delete(records=["r3"])
     scores, inventory = scores_of(run), run.inventory()
     for shard in (0, 1):
-        assert scores[inventory.serving(shard)] == max(scores[end] for end in inventory.serving_all(shard))
+        assert scores[inventory.serving(shard)] == max(scores[end] for end in inventory.serving_all[shard])
     assert {(member.shard, member.prefix) for member in run.predict(["w1"]).members} == {
         (stage.shard, stage.prefix) for stage in inventory.members().values()
     }

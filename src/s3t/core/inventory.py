@@ -71,14 +71,11 @@ class Inventory:
             scores = self.scores or {}
             return scores.get(self.alive[stage], -math.inf), stage.depth
 
-        return max(self.serving_all(shard), key=worth, default=None)
-
-    def serving_all(self, shard: int) -> tuple[Stage, ...]:
-        """The deepest live stage of every order whose prefix holds a record, each once, in the order of the orders."""
-        return self._serving_all[shard]
+        return max(self.serving_all[shard], key=worth, default=None)
 
     @cached_property
-    def _serving_all(self) -> list[tuple[Stage, ...]]:
+    def serving_all(self) -> list[tuple[Stage, ...]]:
+        """Of each shard: the deepest live stage of every order whose prefix holds a record, each once, in order."""
         found = []
         for shard, orders in enumerate(self.orders):
             prefixes = dict.fromkeys(order[: self.depth(shard, order)] for order in orders)
@@ -122,11 +119,8 @@ class Inventory:
 
     def depths(self) -> tuple[int, ...]:
         """The serving depth of every shard, 0 for one that does not answer; without models, the slices of its head."""
-        if self.trains:
-            found = {shard: member.depth for shard, member in self._members.items()}
-        else:
-            found = {shard: len(head.prefix) for shard, head in self.heads().items()}
-        return tuple(found.get(shard, 0) for shard in range(len(self.orders)))
+        found = self._members if self.trains else self.heads()
+        return tuple(found[shard].depth if shard in found else 0 for shard in range(len(self.orders)))
 
     def records_in(self, shard: int, prefix: Order) -> int:
         """Records in the slices of a prefix."""
@@ -134,8 +128,8 @@ class Inventory:
 
     def missing(self) -> tuple[Stage, ...]:
         """Stages that the run needs and that are not alive, in the order in which they are trained, parents first."""
-        each = self._missing_of_slices()
-        return (*each, *self.growth.missing(self._live_prefixes), *self.missing_readouts())
+        of_slices = self._missing_of_slices()
+        return (*of_slices, *self.growth.missing(self._live_prefixes), *self.missing_readouts())
 
     def missing_passes(self) -> tuple[Stage, ...]:
         """Missing stages that need one pass through a slice, and no training."""
@@ -190,16 +184,7 @@ class Inventory:
 
 
 def plan_deletion(inventory: Inventory, losses: Mapping[Place, int]) -> tuple[Stage, ...]:
-    """The live stages that a deletion takes: those whose prefix holds a slice that loses a record (paper, Algorithm 3).
-
-    >>> from s3t.core import FixedOrders
-    >>> orders = ((0, 1, 2), (1, 2, 0), (2, 0, 1))
-    >>> stages, growth = {Stage(0, o[:k]): "key" for o in orders for k in (1, 2, 3)}, FixedOrders((orders,))
-    >>> before = Inventory(generation=0, growth=growth, records={Place(0, i): 9 for i in range(3)}, alive=stages)
-    >>> losses = {Place(0, 0): 1}
-    >>> after_deletion(before, losses, plan_deletion(before, losses)).members()
-    {0: Stage(shard=0, prefix=(1, 2), kind='model', reads=())}
-    """
+    """The live stages that a deletion takes: those of which a slice loses a record (paper, Algorithm 3)."""
     return tuple(sorted(tainted_by(losses, inventory.alive)))
 
 

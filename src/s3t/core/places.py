@@ -45,7 +45,6 @@ class Secret:
         return cls(salt=None)
 
     def reveal(self) -> str:
-        """The salt."""
         if self.salt is None:
             raise KeyDestroyedError(
                 "the run's secret was destroyed: the run goes on answering, but no record can be located, deleted, "

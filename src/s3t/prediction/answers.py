@@ -62,7 +62,7 @@ def parts_within(members: Sequence[Stage], *, sisa_weight: float) -> list[float]
 
 def _serving(inventory: Inventory, settings: Prediction) -> list[Stage]:
     if settings.ensemble == "sequences":
-        members = [stage for shard in range(len(inventory.orders)) for stage in inventory.serving_all(shard)]
+        members = [stage for stages in inventory.serving_all for stage in stages]
     else:
         members = list(inventory.members().values())
     answering = {stage.shard for stage in members}

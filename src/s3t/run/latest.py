@@ -87,8 +87,7 @@ class Latest:
 
     def _scored(self, inventory: Inventory) -> Inventory:
         """The inventory, with the score on public records of the deepest live prefix of every order."""
-        shards = range(len(inventory.orders))
-        stages = {stage for shard in shards for stage in inventory.serving_all(shard)}
+        stages = {stage for stages in inventory.serving_all for stage in stages}
         with self._scoring:
             known, self._scores = self._scores, {}
             for stage in stages:
