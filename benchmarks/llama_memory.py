@@ -251,7 +251,7 @@ def case(folder: Path, bits: str, *, checkpointing: bool) -> dict[str, int]:
                 parameter.grad = None
             start = resident()
             Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here
-            model.passes.reached(batch, border=0, checkpointing=checkpointing).float().sum().backward()  # type: ignore[no-untyped-call]
+            model.passes.reached(batch, checkpointing=checkpointing).float().sum().backward()  # type: ignore[no-untyped-call]
             growth.append(peak() - start)
     rotary = sum(buffer.nbytes for name, buffer in model.base.model.named_buffers() if "rotary" in name)
     return {"tensors": sum(tensor.nbytes for tensor in tensors) - rotary, "base": base, "pass": growth[-1]}

@@ -7,6 +7,7 @@ import transformers
 from benchmarks.llama_memory import MODELS, computed
 from benchmarks.llama_sizes import BITS, Llama, Training, adapter_numbers, base_bytes, operations, saved_bytes
 from s3t.models.assembly import assemble
+from s3t.models.passes import Start
 from s3t.recipe import recipe_from
 from testing.language import VOCABULARY, language_recipe, make_language_model
 from tests.export.loaded import quietly
@@ -83,7 +84,7 @@ def test_a_pass_saves_what_is_computed(widths, dropout, depth, tmp_path):
         border = model.border(depth)
         states = model.passes.states(batch, [border])[border].detach()
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            model.passes.reached(batch, border=border, states=states)
+            model.passes.reached(batch, Start(border, states))
     training = Training(
         slices=2,
         block=2,

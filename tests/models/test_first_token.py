@@ -8,7 +8,7 @@ import torch
 
 from s3t.models import base
 from s3t.models.assembly import assemble, check_assembly
-from s3t.models.passes import pack
+from s3t.models.passes import Start, pack
 from s3t.recipe import recipe_from
 from s3t.records.ingest import ingest
 from s3t.training.numerics import resolved
@@ -98,7 +98,7 @@ def test_logits_and_gradients_are_those_of_the_whole_layer(kind, text_model, ima
                 for border in (0, 1, 2):
                     with torch.no_grad():
                         states = model.passes.states(batch, [border])[border]
-                    logits = model.passes.logits(batch, border=border, states=states, packing=packing)
+                    logits = model.passes.logits(batch, Start(border, states), packing=packing)
                     gradients = torch.autograd.grad(logits.square().sum(), trained)
                     found.setdefault(way, []).extend([logits.detach(), *gradients])
     assert len(found["whole"]) > 9

@@ -15,7 +15,7 @@ from s3t.errors import DataError, RecipeError
 from s3t.models.assembly import assemble, check_assembly
 from s3t.models.language import LanguageEncoder, dated
 from s3t.models.layers import block_modules
-from s3t.models.passes import HEAD_TOKENS, pack
+from s3t.models.passes import HEAD_TOKENS, Start, pack
 from s3t.recipe import Language, recipe_from
 from s3t.tasks.task import ANSWERED
 from testing import tokens
@@ -167,7 +167,7 @@ def test_every_decoder_answers_as_with_peft_from_every_border(kind, tmp_path):
         trunk = model.passes.states(batch, [model.border(2)])[model.border(2)]
         with model.mounted(chain):
             at_once = model.passes.answers(batch)
-            entered = model.passes.answers(batch, border=model.border(2), states=trunk)
+            entered = model.passes.answers(batch, Start(model.border(2), trunk))
     assert torch.allclose(at_once, expected, atol=1e-5)
     assert torch.allclose(entered, expected, atol=1e-5)
 

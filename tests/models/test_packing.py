@@ -13,7 +13,7 @@ from transformers.models.bert import modeling_bert
 from s3t.errors import RecipeError
 from s3t.models.assembly import assemble, check_assembly
 from s3t.models.encoders import TextEncoder
-from s3t.models.passes import Packing, Passes, fitted, pack, row_width
+from s3t.models.passes import Packing, Passes, Start, fitted, pack, row_width
 from s3t.recipe import recipe_from
 from s3t.training.numerics import resolved
 from testing import tiny
@@ -90,7 +90,7 @@ def test_packed_logits_are_the_plain_ones(kind, attention, text_model, tmp_path)
         tolerance = 1e-5 * whole.abs().max()
         assert (passes.logits(batch, packing=packing) - whole).abs().max() < tolerance
         for border, entered in states.items():
-            got = passes.logits(batch, border=border, states=entered, packing=packing)
+            got = passes.logits(batch, Start(border, entered), packing=packing)
             assert (got - whole).abs().max() < tolerance
         assert torch.equal(passes.logits(batch), whole)  # nothing stays behind
         if len(packing.taken) < len(words):

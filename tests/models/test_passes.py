@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from s3t.models.assembly import assemble
-from s3t.models.passes import Passes
+from s3t.models.passes import Passes, Start
 from s3t.recipe import recipe_from
 from s3t.records.ingest import ingest
 from testing import tiny
@@ -44,9 +44,9 @@ def test_from_every_border_on_the_logits_are_those_of_the_whole_pass(assembled):
     whole = passes.logits(batch)
     found = passes.states(batch, [0, 1, 2, 3])
     for border, states in found.items():
-        assert torch.equal(passes.logits(batch, border=border, states=states), whole), border
+        assert torch.equal(passes.logits(batch, Start(border, states)), whole), border
         for later in range(border, 4):
-            assert torch.equal(passes.states(batch, [later], border=border, states=states)[later], found[later])
+            assert torch.equal(passes.states(batch, [later], Start(border, states))[later], found[later])
     assert torch.equal(passes.logits(batch), whole)  # nothing stays behind
 
 
@@ -58,7 +58,7 @@ def test_states_of_each_record_alone_serve_as_well(assembled):
     for border in (0, 1, 2, 3):
         alone = [passes.states(encoder.collate([record]), [border])[border][0] for record in records]
         states = torch.nn.utils.rnn.pad_sequence(alone, batch_first=True)
-        torch.testing.assert_close(passes.logits(batch, border=border, states=states), whole, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(passes.logits(batch, Start(border, states)), whole, rtol=1e-5, atol=1e-6)
 
 
 @torch.inference_mode()
@@ -69,5 +69,5 @@ def test_what_lies_below_a_border_is_not_computed(assembled):
     for index, layer in enumerate(base.layers.children()):
         inner = next(module for module in layer.modules() if isinstance(module, torch.nn.Linear))
         inner.register_forward_hook(lambda *_, index=index: ran.append(index))
-    passes.logits(batch, border=2, states=states)
+    passes.logits(batch, Start(2, states))
     assert set(ran) == {2}

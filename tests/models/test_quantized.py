@@ -1,7 +1,6 @@
 """Linear modules with packed weights: what they compute, and that nothing of them changes unnoticed."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -204,11 +203,8 @@ def test_gradients_pass_updates_as_they_pass_merged_weights(biased):
     update |= {"shift": drawn(40, seed=4)} if biased else {}
     merged = nn.utils.stateless._reparametrize_module(bare, dict(merge(bare, update)))
     ours, theirs = (drawn(5, 3, 96).requires_grad_() for _ in range(2))
-    model = nn.ModuleDict({"here": bare})
-    stack = Stack(
-        SimpleNamespace(model=model), [[Link(block=1, updates={"here": update}, head={})]], dtype=torch.float32
-    )
-    with stack.on(1, slice(0, 1), groups=1):
+    stack = Stack({"here": bare}, [[Link(block=1, updates={"here": update}, head={})]], dtype=torch.float32)
+    with stack.on([1], slice(0, 1), groups=1):
         product = bare(ours)
     with merged:
         expected = bare(theirs)

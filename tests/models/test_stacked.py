@@ -56,13 +56,13 @@ def test_every_kind_of_adapter_computes_what_pefts_module_does(kind, adapter, te
             alone.append(model.base.model(**batch).logits)
     wanted = [copy_with(model, chain)(**batch).logits for chain in chains]
     assert not any(torch.allclose(one, other, rtol=1e-3) for one, other in pairwise([*wanted, alone[-1]]))
-    stack = Stack(model.base, members, dtype=torch.float32)
+    stack = Stack(model.modules, members, dtype=torch.float32)
     with model.mounted({}) as mount:
         for chain, expected, number in zip(chains, wanted, range(3), strict=True):
             mount.load_head(chain[1].head)
-            with stack.on(1, slice(0, 3), groups=3):
+            with stack.on([1], slice(0, 3), groups=3):
                 together = model.base.model(**tiled(batch, 3)).logits.chunk(3)[number]
-            with stack.on(1, slice(number, number + 1), groups=1):
+            with stack.on([1], slice(number, number + 1), groups=1):
                 single = model.base.model(**batch).logits
             torch.testing.assert_close(together, expected, rtol=1e-5, atol=1e-6)
             torch.testing.assert_close(single, expected, rtol=1e-5, atol=1e-6)
@@ -74,7 +74,9 @@ def test_every_kind_of_adapter_computes_what_pefts_module_does(kind, adapter, te
 def test_each_members_rows_go_through_its_own_head(dtype, text_model):
     model, batch = made("text", "lora", text_model)
     chains = [random_chain(model, 1, seed=seed) for seed in range(3)]
-    stack = Stack(model.base, [prepared(model, chain) for chain in chains], dtype=dtype, heads=head_owners(model.base))
+    stack = Stack(
+        model.modules, [prepared(model, chain) for chain in chains], dtype=dtype, heads=head_owners(model.base)
+    )
     with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16), model.mounted({}) as mount:
         for members in (slice(0, 3), slice(1, 3)):
             count = members.stop - members.start
@@ -121,7 +123,7 @@ def test_the_memory_of_links_is_known_before_they_are_prepared_and_bounds_a_stac
     members = [prepared(model, random_chain(model, 2, seed=seed), merged=True) for seed in range(3)]
     _, known = model.prepared_nbytes((1, 2))
     assert [sum(link.nbytes for link in member) for member in members] == [known] * 3
-    stack = Stack(model.base, members, dtype=torch.float32, heads=head_owners(model.base))
+    stack = Stack(model.modules, members, dtype=torch.float32, heads=head_owners(model.base))
     copies = sum(tensor.nbytes for tensor in stack.tensors())
     links = [link for member in members for link in member]
     assert 0 < copies <= sum(link.nbytes - sum(tensor.nbytes for tensor in link.tensors()) for link in links)
@@ -131,7 +133,7 @@ def test_the_longest_member_comes_first(text_model):
     model, _ = made("text", "lora", text_model)
     members = [prepared(model, random_chain(model, depth, seed=depth)) for depth in (1, 2)]
     with pytest.raises(ValueError, match="longest"):
-        Stack(model.base, members, dtype=torch.float32)
+        Stack(model.modules, members, dtype=torch.float32)
 
 
 @pytest.mark.parametrize("adapter", [*(name for name, own in TEXT.items() if "use_dora" not in own), "all"])

@@ -53,7 +53,7 @@ def test_what_is_in_memory_is_neither_read_nor_prepared_again_and_is_shared():
     assert store.prepared == [("top", b""), ("left", b""), ("right", b"")]
     assert store.chain(resident, top, left) == first
     assert len(store.prepared) == 3
-    assert resident.nbytes == 300
+    assert resident.used == 300
 
 
 def test_a_stage_that_is_a_whole_model_by_itself_is_not_read_again_for_its_parent():
@@ -71,7 +71,7 @@ def test_those_used_longest_ago_go_first(budget, left):
     for key in "abac":
         assert len(store.chain(resident, artifact(key))) == 1
     assert resident.keys == left
-    assert resident.nbytes == 100 * len(left) <= budget
+    assert resident.used == 100 * len(left) <= budget
 
 
 def test_what_is_not_alive_any_more_is_dropped():
@@ -80,7 +80,7 @@ def test_what_is_not_alive_any_more_is_dropped():
         store.chain(resident, artifact(key))
     resident.keep({"b", "d"})
     assert resident.keys == {"b"}
-    assert resident.nbytes == 100
+    assert resident.used == 100
     store.chain(resident, artifact("a"))
     assert [key for key, _ in store.prepared] == ["a", "b", "c", "a"]
 
@@ -95,4 +95,4 @@ def test_a_link_whose_parent_was_stored_again_with_other_bytes_is_read_anew():
     again = artifact("left", content=b"trained again", above=new)
     store.chain(resident, new, again)
     assert store.prepared[4:] == [("left", b"trained again")]
-    assert resident.nbytes == 300
+    assert resident.used == 300

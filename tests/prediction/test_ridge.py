@@ -252,7 +252,7 @@ def test_solving_can_be_stopped_at_every_step():
 
 
 def test_what_is_used_stays_and_what_is_not_leaves():
-    kept, computed = Kept(most=2), []
+    kept, computed = Kept(2), []
     for keys in [("a",), ("b",), ("a",), ("c",), ("a",)]:
         kept.of(keys, lambda keys=keys: computed.append(keys) or keys)
     assert computed == [("a",), ("b",), ("c",)]

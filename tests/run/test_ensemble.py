@@ -100,7 +100,7 @@ def test_the_budget_of_residency_changes_no_bit(budget, text_model, tmp_path):
             run.train()
             answers += [bits(run.predict(table)), bits(run.predict(table))]
             resident = roles(run).loaded.get().resident
-            assert resident.nbytes <= run.recipe.prediction.adapter_memory
+            assert resident.used <= run.recipe.prediction.adapter_memory
             assert bool(resident.keys) == (budget != 0 or name == "default")
             assert in_memory(run) <= run.recipe.prediction.adapter_memory
             answers.append(str(run.evaluate(table).to_json()))
@@ -121,14 +121,14 @@ def test_a_shorter_prefix_answers_without_reading_base_or_artifacts_again(traine
 
 def tensors_of(run, keys):
     """Weak references to whatever is resident of artifacts."""
-    entries = roles(run).loaded.get().resident._entries
-    return [weakref.ref(tensor) for key in keys for tensor in entries[key].link.tensors()]
+    entries = roles(run).loaded.get().resident._values
+    return [weakref.ref(tensor) for key in keys for tensor in entries[key,].link.tensors()]
 
 
 def in_memory(run):
     """Bytes of all that is kept of stages from one answer to the next."""
     workshop = roles(run).loaded.get()
-    links = [entry.link for entry in workshop.resident._entries.values()]
+    links = [entry.link for entry in workshop.resident._values.values()]
     stacks = [stack for _, stack in workshop.ensemble.stacks._held]
     return sum(tensor.nbytes for held in (*links, *stacks) for tensor in held.tensors())
 

@@ -113,7 +113,7 @@ def test_states_that_outlive_their_slice_would_be_caught(text_model, tmp_path, m
 
 
 def states_of(material):
-    return [(name, kept.states) for name, kept in material._trunk._held.items()]
+    return material._trunk._held.items()
 
 
 def open_files(folder):

@@ -1,6 +1,5 @@
 """Batches are a function of the number of records and a seed."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,8 +16,3 @@ def test_an_epoch_sees_every_record_once(count, batch_size, seed):
 
 def test_another_seed_gives_another_order():
     assert epoch_batches(30, batch_size=30, seed=1) != epoch_batches(30, batch_size=30, seed=2)
-
-
-def test_batches_of_nothing_are_refused():
-    with pytest.raises(ValueError, match="at least 1"):
-        epoch_batches(3, batch_size=0, seed=0)

@@ -26,7 +26,7 @@ def stage(tmp_path_factory):
 def ready(encoder, records, rows, target, *, packed=False):
     batch = encoder.collate(records)
     targets = torch.cat(list(target.targets(rows, records, ())))
-    return Ready(batch=batch, states=None, targets=targets, packing=pack(batch["attention_mask"]) if packed else None)
+    return Ready(batch=batch, start=None, targets=targets, packing=pack(batch["attention_mask"]) if packed else None)
 
 
 def gradients(mount, compute):
@@ -49,7 +49,7 @@ def test_gradients_are_those_of_the_whole_loss_in_parts_packed_and_with_checkpoi
     total = len(one.targets)
 
     def ours(given, *, checkpointing=False):
-        return lambda: learn(model.passes, target, given, border=0, total=total, checkpointing=checkpointing)
+        return lambda: learn(model.passes, target, given, total=total, checkpointing=checkpointing)
 
     with model.mounted({}) as mount:
         mount.add_block(1)
@@ -77,5 +77,5 @@ def test_records_cut_before_their_completion_teach_nothing(stage):
     one = ready(encoder, encoder.encode(rows), rows, target)
     with model.mounted({}) as mount:
         mount.add_block(1)
-        found = gradients(mount, lambda: learn(model.passes, target, one, border=0, total=9, checkpointing=False))
+        found = gradients(mount, lambda: learn(model.passes, target, one, total=9, checkpointing=False))
     assert found == []

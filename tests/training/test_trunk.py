@@ -20,8 +20,8 @@ def put(cache, number, *, tokens=10, border=1, digest="d", needed=()):
     names = {(PLACES[other], 1) for other in needed} | {(PLACES[number], border)}
     room, on_disk = cache.room(tokens, ROW, needed=names)
     room.fill_(number)
-    states = SliceStates(packed=room, starts=[0], lengths=[tokens])
-    cache.put((PLACES[number], border), digest, states, on_disk=on_disk)
+    states = SliceStates(digest=digest, packed=room, starts=[0], lengths=[tokens], on_disk=on_disk)
+    cache.put((PLACES[number], border), states)
 
 
 def held(cache, number, *, border=1, digest="d"):

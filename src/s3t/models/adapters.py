@@ -33,7 +33,6 @@ import torch
 from torch import Tensor, nn
 
 from s3t.errors import IntegrityError
-from s3t.models.base import Base
 from s3t.models.layers import forwards_replaced, removed
 from s3t.recipe import Adapter
 
@@ -231,13 +230,20 @@ class Stack:
     update. Nothing of it is on the model but within `on`.
 
     Args:
+        modules: the bare model's, by full name.
         chains: the members', the longest first, so that those that have a block are always the first ones.
         heads: linear modules of which each member has its own parameters, by full name; none: `heads_on` does nothing.
     """
 
     def __init__(
-        self, base: Base, chains: Sequence[Sequence[Link]], *, dtype: torch.dtype, heads: Sequence[str] = ()
+        self,
+        modules: Mapping[str, Any],
+        chains: Sequence[Sequence[Link]],
+        *,
+        dtype: torch.dtype,
+        heads: Sequence[str] = (),
     ) -> None:
+        self._modules = modules
         held = [{link.block: link.updates for link in chain} for chain in chains]
         if any(later.keys() - earlier.keys() for earlier, later in pairwise(held)):
             raise ValueError("the longest members come first")
@@ -248,13 +254,10 @@ class Stack:
         self._heads = {
             target: {
                 name: torch.stack([chain[-1].head[f"{target}.{name}"] for chain in chains]).to(dtype)
-                for name, _ in base.model.get_submodule(target).named_parameters()
+                for name, _ in modules[target].named_parameters()
             }
             for target in heads
         }
-        targets = [*(target for updates in self._blocks.values() for target in updates), *heads]
-        # By name once: a walk for each would be a part of a single answer's time.
-        self._modules: dict[str, Any] = {target: base.model.get_submodule(target) for target in targets}
 
     def tensors(self) -> list[Tensor]:
         """The copies."""
@@ -262,21 +265,24 @@ class Stack:
         return [tensor for each in [*updates, *self._heads.values()] for tensor in each.values()]
 
     @contextmanager
-    def on(self, block: int, members: slice, *, groups: int) -> Iterator[None]:
-        """While within, the modules of a block compute what they give for some members. Gradients pass.
+    def on(self, blocks: Iterable[int], members: slice, *, groups: int) -> Iterator[None]:
+        """While within, the modules of some blocks compute what they give for those of some members that have them.
+        Gradients pass.
 
-        The model's rows are of `groups` members, as many for each, member after member; those that have the block are
+        The model's rows are of `groups` members, as many for each, member after member; those that have a block are
         the first ones. For one member alone, it does not matter where in a module's input the rows are. `members` are
-        positions in the chains; each of them has the block.
+        positions in the chains.
         """
         hooks = []
-        for target, update in (self._blocks[block] if members.stop > members.start else {}).items():
-            module = self._modules[target]
+        for target, update in ((each, own) for block in blocks for each, own in self._blocks.get(block, {}).items()):
             chosen = {name: tensor[members] for name, tensor in update.items()}
+            if not len(next(iter(chosen.values()))):
+                continue
+            module = self._modules[target]
             if "input_gain" in chosen:
                 hooks.append(module.register_forward_pre_hook(partial(_scale, chosen["input_gain"], groups)))
             else:
-                hooks.append(module.register_forward_hook(partial(_add, chosen, members.stop - members.start, groups)))
+                hooks.append(module.register_forward_hook(partial(_add, chosen, groups)))
         with removed(*hooks):
             yield
 
@@ -308,19 +314,18 @@ class KeptStack:
     the copy, so a budget of links bounds it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, modules: Mapping[str, Any], *, dtype: torch.dtype) -> None:
+        self._modules, self._dtype = modules, dtype
         self._held: list[tuple[list[weakref.ref[Link]], Stack]] = []  # at most one
 
-    def of(
-        self, base: Base, chains: Sequence[Sequence[Link]], *, dtype: torch.dtype, heads: Sequence[str] = ()
-    ) -> Stack:
-        """The stack of some members; arguments as for `Stack`, but for the chains always the same."""
+    def of(self, chains: Sequence[Sequence[Link]], *, heads: Sequence[str] = ()) -> Stack:
+        """The stack of some members; the same heads for the same ones."""
         links = [link for chain in chains for link in chain]
         for references, stack in tuple(self._held):
             if len(references) == len(links) and all(a() is b for a, b in zip(references, links, strict=True)):
                 return stack
         self._held.clear()
-        stack, held = Stack(base, chains, dtype=dtype, heads=heads), self._held
+        stack, held = Stack(self._modules, chains, dtype=self._dtype, heads=heads), self._held
         if len(set(map(id, links))) == len(links):  # else it would be larger than the links
             held.append(([weakref.ref(link, lambda _: held.clear()) for link in links], stack))
         return stack
@@ -343,9 +348,9 @@ def _scale(gain_GI: Tensor, groups: int, _module: nn.Module, args: tuple[Tensor]
     return (torch.cat([scaled, x_GRI[own:]]).view(x.shape) if own < groups else scaled.view(x.shape),)
 
 
-def _add(update: Update, own: int, groups: int, _module: nn.Module, args: tuple[Tensor], output: Tensor) -> Tensor:
+def _add(update: Update, groups: int, _module: nn.Module, args: tuple[Tensor], output: Tensor) -> Tensor:
     """A hook that changes what a linear module has just made, in place where no gradient passes."""
-    (x,) = args
+    (x,), own = args, len(next(iter(update.values())))
     # Autograd forbids changes in place of what a function of its own made (`quantized.py`).
     output = output.clone(memory_format=torch.contiguous_format) if output.requires_grad else output.contiguous()
     y_GRO = output.view(groups, -1, output.shape[-1])[:own]

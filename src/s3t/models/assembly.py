@@ -19,6 +19,7 @@ from s3t.models.language import ROUNDING, WAYS, Way, writes_as_whole_passes
 from s3t.models.passes import (
     Packing,
     Passes,
+    Start,
     cut_modules,
     find_sharing,
     pack,
@@ -231,7 +232,7 @@ class _Trial:
             whole = passes.logits(self._batch)
             for border in borders:
                 packed = [pack_states(one, passes.states(one, [border])[border])[0] for one in self._alone]
-                entered = passes.logits(self._batch, border=border, states=padded_states(self._batch, packed))
+                entered = passes.logits(self._batch, Start(border, padded_states(self._batch, packed)))
                 if not torch.allclose(entered, whole, rtol=1e-3, atol=1e-4):
                     return False
             return True
@@ -291,7 +292,7 @@ class _Trial:
             for _ in self._attentions():
                 whole, states = all_tokens.logits(batch), all_tokens.states(batch, [all_tokens.top])[all_tokens.top]
                 states[:, 1:] = torch.nan
-                if not torch.equal(all_tokens.logits(batch, border=all_tokens.top, states=states), whole):
+                if not torch.equal(all_tokens.logits(batch, Start(all_tokens.top, states)), whole):
                     return False  # it reads other tokens, or at least computes with them
                 spread = (whole - whole.mean(dim=0)).abs().max()  # a mistake would be as large as texts differ
                 for way in (None,) if packing is None else (None, packing):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, Self, TypeAlias
 
 import torch
@@ -87,20 +87,20 @@ class Model:
         with ExitStack() as self._mount:
             self._mount.callback(self._leave)
             if quantized and blocks:
-                chain = list(links)
-                together = Stack(self.base, [chain], dtype=self.base.dtype)
+                together = Stack(self.modules, [list(links)], dtype=self.base.dtype)
                 self._beside = together.tensors()
-                for link in chain:
-                    self._mount.enter_context(together.on(link.block, slice(0, 1), groups=1))
+                self._mount.enter_context(together.on(blocks, slice(0, 1), groups=1))
             else:
-                self._replaced = self._mount.enter_context(
-                    parameters_on(self.modules, (link.merged or {} for link in links))
-                )
+                self._replaced = self._mount.enter_context(self.merged_on(links))
             self._frozen = tuple(self._replaced)
             self._digest = self._frozen_digest()
             if blocks:
                 self.load_head(list(blocks.values())[-1].head)
             yield self
+
+    def merged_on(self, links: Iterable[Link]) -> AbstractContextManager[dict[str, nn.Parameter]]:
+        """While within, the model has the merged weights of links; gives its own parameters in whose place they are."""
+        return parameters_on(self.modules, (link.merged or {} for link in links))
 
     def _leave(self) -> None:
         model = self.base.model

@@ -216,6 +216,16 @@ def checkpointed(layers: Sequence[nn.Module]) -> AbstractContextManager[None]:
 
 Batch = Mapping[str, Tensor]
 
+
+class Start(NamedTuple):
+    """Where a pass starts, if not at the inputs. What lies below is not looked at."""
+
+    border: int
+    """The states enter the layer there; at the last border, the head."""
+    states: Tensor
+    """Batch x tokens x width."""
+
+
 HEAD_TOKENS = 512
 """Tokens of which a language model's logits are in memory at a time: 128,000 words of them take 262 MB."""
 
@@ -230,9 +240,7 @@ class Passes:
     The first pass from the inputs finds out the form in which layers return their states (bare or in a tuple). It also
     finds the module whose output is the first layer's input; later passes from a border skip that module.
 
-    A pass may start at a `border` with `states`, batch x tokens x width: the input of the layer there, or of the head
-    at the last border. Of its batch, what lies below the border is not looked at. With a `packing`, texts share rows;
-    with `checkpointing`, layers keep their inputs alone for the backward pass.
+    With a `packing`, texts share rows; with `checkpointing`, layers keep their inputs alone for the backward pass.
     """
 
     def __init__(self, base: Base) -> None:
@@ -246,19 +254,13 @@ class Passes:
         """Length of the tuple that a layer returns, its states first; 0 if it returns a bare tensor; None: unknown."""
 
     def logits(
-        self,
-        batch: Batch,
-        *,
-        border: int = 0,
-        states: Tensor | None = None,
-        packing: Packing | None = None,
-        checkpointing: bool = False,
+        self, batch: Batch, start: Start | None = None, *, packing: Packing | None = None, checkpointing: bool = False
     ) -> Tensor:
         """The model's logits: one row an answer, record after record."""
         if self.base.over_vocabulary:
-            reached = self.reached(batch, border=border, states=states, packing=packing)
+            reached = self.reached(batch, start, packing=packing)
             return torch.cat([self.over_vocabulary(some) for some in torch.split(reached, HEAD_TOKENS)])
-        begin = 0 if states is None else border
+        begin = 0 if start is None else start.border
         all_tokens = not self.base.first_token or begin == self.top
         cut = () if all_tokens else cut_modules(self._layers[-1], packed=packing is not None)
         # A layer is computed again in the backward pass, when nothing is cut any more: the last one is not, then.
@@ -267,17 +269,17 @@ class Passes:
         if packing is not None:
             boolean = getattr(self.base.model.config, "_attn_implementation", None) == "sdpa"
             together = packed_layers(self._layers[begin:], packing, boolean=boolean, restored=not cut)
-        with checkpointed(passed), self._starting(border, states), together, first_tokens(cut, packing):
+        with checkpointed(passed), self._starting(start), together, first_tokens(cut, packing):
             logits: Tensor = run_model(self.base.model, batch).logits
         return logits[batch[ANSWERED]] if ANSWERED in batch else logits
 
-    def answers(self, batch: Batch, *, border: int = 0, states: Tensor | None = None) -> Tensor:
+    def answers(self, batch: Batch, start: Start | None = None) -> Tensor:
         """One row an answer: its logits; of a language model, the log-probability of the token that follows, in
         float32.
         """
         if not self.base.over_vocabulary:
-            return self.logits(batch, border=border, states=states)
-        reached = self.reached(batch, border=border, states=states)
+            return self.logits(batch, start)
+        reached = self.reached(batch, start)
         if not len(reached):
             return reached.new_zeros(0, 1, dtype=torch.float32)
         following = batch["input_ids"].roll(-1, dims=1)[batch[ANSWERED]]
@@ -286,36 +288,28 @@ class Passes:
         return torch.cat(each)
 
     def reached(
-        self,
-        batch: Batch,
-        *,
-        border: int = 0,
-        states: Tensor | None = None,
-        packing: Packing | None = None,
-        checkpointing: bool = False,
+        self, batch: Batch, start: Start | None = None, *, packing: Packing | None = None, checkpointing: bool = False
     ) -> Tensor:
         """The last layer's states of a language model at the tokens that it answers, answers x width."""
-        with checkpointed(self._layers[0 if states is None else border :] if checkpointing else []):
+        with checkpointed(self._layers[0 if start is None else start.border :] if checkpointing else []):
             if packing is None:
-                return self.states(batch, [self.top], border=border, states=states)[self.top][batch[ANSWERED]]
-            laid = None if states is None else laid_out(states, packing)
+                return self.states(batch, [self.top], start)[self.top][batch[ANSWERED]]
+            laid = None if start is None else Start(start.border, laid_out(start.states, packing))
             # Positions that begin anew tell transformers where a text begins; it is then blind to those before it.
             inputs = {"input_ids": laid_out(batch["input_ids"], packing), "position_ids": packing.positions}
-            packed = self.states(inputs, [self.top], border=border, states=laid)[self.top]
+            packed = self.states(inputs, [self.top], laid)[self.top]
         return packed.flatten(0, 1).index_select(0, packing.found[batch[ANSWERED]])
 
     def over_vocabulary(self, reached: Tensor) -> Tensor:
         """A language model's logits, answers x vocabulary, of states that the last layer reached, answers x width."""
         # As texts of one token each: whatever the model computes of positions and masks is then small, and the same.
         inputs = torch.zeros(len(reached), 1, dtype=torch.int64, device=reached.device)
-        with self._starting(self.top, reached[:, None]):
+        with self._starting(Start(self.top, reached[:, None])):
             logits: Tensor = run_model(self.base.model, {"input_ids": inputs}).logits
         return logits[:, 0]
 
-    def states(
-        self, batch: Batch, borders: Collection[int], *, border: int = 0, states: Tensor | None = None
-    ) -> dict[int, Tensor]:
-        """The states at some borders, none below `border`; what lies above the highest is not computed."""
+    def states(self, batch: Batch, borders: Collection[int], start: Start | None = None) -> dict[int, Tensor]:
+        """The states at some borders, none below the start; what lies above the highest is not computed."""
         found: dict[int, Tensor] = {}
         last = max(borders)
 
@@ -334,17 +328,18 @@ class Passes:
             else self._layers[number].register_forward_pre_hook(partial(catch, number), with_kwargs=True)
             for number in borders
         ]
-        hooks += self._learning() if states is None else ()
-        with removed(*hooks), self._starting(border, states), suppress(_Stop):
+        hooks += self._learning() if start is None else ()
+        with removed(*hooks), self._starting(start), suppress(_Stop):
             run_model(self.base.model, batch)
         return found
 
     @contextmanager
-    def _starting(self, border: int, states: Tensor | None) -> Iterator[None]:
+    def _starting(self, start: Start | None) -> Iterator[None]:
         """While within, the layers below a border hand on what they get, and that at the border gets the states."""
-        if states is None:
+        if start is None:
             yield
             return
+        border, states = start
 
         def enter(_layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             return ((states, *args[1:]), kwargs) if args else (args, kwargs | {"hidden_states": states})

@@ -22,8 +22,8 @@ import itertools
 import math
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from itertools import pairwise
 from typing import Generic, NamedTuple, TypeVar
@@ -35,16 +35,64 @@ from torch import Tensor
 
 from s3t.errors import InputError
 from s3t.events import Progress, WorkStep, silent
-from s3t.models.adapters import KeptStack, Link, Stack, StageTensors, parameters_on
+from s3t.models.adapters import KeptStack, Link, Stack, StageTensors
 from s3t.models.blocks import Model
 from s3t.models.encoders import Encoder, tokens
-from s3t.models.passes import Batch, Sharing, find_sharing, head_owners, tiled
+from s3t.models.passes import Batch, Sharing, Start, find_sharing, head_owners, tiled
 from s3t.recipe import Recipe, TrainingSettings
 from s3t.store.artifacts import Artifact, Parent
-from s3t.tasks.aggregate import Scores
+from s3t.tasks.aggregate import Scores, shares
 from s3t.training.numerics import exact_numerics
 
 T = TypeVar("T")
+
+
+class Kept(Generic[T]):
+    """Values that are computed from artifacts, by their keys: those used last, as many as the budget holds. Safe to
+    share among threads."""
+
+    def __init__(self, budget: int, *, size: Callable[[T], int] = lambda _: 1) -> None:
+        self._budget = budget
+        self._size = size
+        self._lock = threading.Lock()
+        self._values: OrderedDict[tuple[str, ...], T] = OrderedDict()  # the one used last is last
+        self.used = 0
+        """Size of all values."""
+
+    @property
+    def keys(self) -> set[str]:
+        """Artifacts of which something is in memory."""
+        with self._lock:
+            return {key for keys in self._values for key in keys}
+
+    def of(self, keys: tuple[str, ...], compute: Callable[[], T]) -> T:
+        with self._lock:
+            value = self._values.get(keys)
+            if value is not None:
+                self._values.move_to_end(keys)
+                return value
+        value = compute()  # not under the lock: `keep` must not wait for it
+        self._put({keys: value})
+        return value
+
+    def _put(self, values: Mapping[tuple[str, ...], T]) -> None:
+        with self._lock:
+            for keys, value in values.items():
+                self._drop(keys)
+                self._values[keys] = value
+                self.used += self._size(value)
+            while self.used > self._budget:
+                self._drop(next(iter(self._values)))
+
+    def keep(self, alive: Set[str]) -> None:
+        """Drop every value that was computed from an artifact that is not alive."""
+        with self._lock:
+            for keys in [keys for keys in self._values if not alive >= set(keys)]:
+                self._drop(keys)
+
+    def _drop(self, keys: tuple[str, ...]) -> None:
+        if keys in self._values:
+            self.used -= self._size(self._values.pop(keys))
 
 
 class _Entry(NamedTuple):
@@ -54,63 +102,30 @@ class _Entry(NamedTuple):
     nbytes: int
 
 
-class Resident:
-    """The links that were used last, as many as the budget holds. Safe to share among threads.
-
-    The budget is in bytes; what is being answered with is in memory in any case.
-    """
+class Resident(Kept[_Entry]):
+    """The links that were used last. The budget is in bytes; what is being answered with is in memory in any case."""
 
     def __init__(self, budget: int) -> None:
-        self._budget = budget
-        self._lock = threading.RLock()
-        self._entries: OrderedDict[str, _Entry] = OrderedDict()  # the one used last is last
-        self._nbytes = 0
-
-    @property
-    def keys(self) -> set[str]:
-        with self._lock:
-            return set(self._entries)
-
-    @property
-    def nbytes(self) -> int:
-        with self._lock:
-            return self._nbytes
+        super().__init__(budget, size=lambda entry: entry.nbytes)
 
     def chain(
         self, keys: Sequence[str], *, read: Callable[[], Sequence[Artifact]], prepare: Callable[[Artifact], Link]
     ) -> list[Link]:
         """A chain of links by their artifacts' keys, in the order of training; from memory if all of it is there."""
         with self._lock:
-            cached = [self._entries.get(key) for key in keys]
+            cached = [self._values.get((key,)) for key in keys]
         entries = [entry for entry in cached if entry is not None]
         if len(entries) < len(keys) or not _is_chain(keys, entries):
             entries = []
             artifacts = read()  # not under the lock: `keep` must not wait for a disk
-            for known, artifact in zip(cached, artifacts, strict=True):
+            for entry, artifact in zip(cached, artifacts, strict=True):
                 manifest = artifact.manifest
-                if known is None or known.sha256 != manifest.sha256:
+                if entry is None or entry.sha256 != manifest.sha256:
                     link = prepare(artifact)
-                    entries.append(_Entry(manifest.sha256, manifest.parents, link, link.nbytes))
-                else:
-                    entries.append(known)
-        with self._lock:
-            for key, entry in zip(keys, entries, strict=True):
-                self._drop(key)
-                self._entries[key] = entry
-                self._nbytes += entry.nbytes
-            while self._nbytes > self._budget:
-                self._drop(next(iter(self._entries)))
+                    entry = _Entry(manifest.sha256, manifest.parents, link, link.nbytes)
+                entries.append(entry)
+        self._put({(key,): entry for key, entry in zip(keys, entries, strict=True)})
         return [entry.link for entry in entries]
-
-    def keep(self, alive: Set[str]) -> None:
-        """Drop all but the links of some artifacts."""
-        with self._lock:
-            for key in [key for key in self._entries if key not in alive]:
-                self._drop(key)
-
-    def _drop(self, key: str) -> None:
-        entry = self._entries.pop(key, None)
-        self._nbytes -= 0 if entry is None else entry.nbytes
 
 
 def _is_chain(keys: Sequence[str], entries: Sequence[_Entry]) -> bool:
@@ -121,35 +136,6 @@ def _is_chain(keys: Sequence[str], entries: Sequence[_Entry]) -> bool:
             return False
         above = (Parent(key=key, sha256=entry.sha256),)
     return True
-
-
-class Kept(Generic[T]):
-    """A cache of values that are computed from artifacts, by their keys; the least recently used one goes first. Safe
-    to share among threads."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._changing = threading.Lock()
-        self._values: OrderedDict[tuple[str, ...], T] = OrderedDict()  # the one used last is last
-
-    def of(self, keys: tuple[str, ...], compute: Callable[[], T]) -> T:
-        with self._changing:
-            value = self._values.get(keys)
-            if value is not None:
-                self._values.move_to_end(keys)
-        if value is None:
-            value = compute()  # not under the lock: `keep` must not wait for it
-            with self._changing:
-                self._values[keys] = value
-                while len(self._values) > self._most:
-                    self._values.popitem(last=False)
-        return value
-
-    def keep(self, alive: Set[str]) -> None:
-        """Drop every value that was computed from an artifact that is not alive."""
-        with self._changing:
-            for keys in [keys for keys in self._values if not alive >= set(keys)]:
-                del self._values[keys]
 
 
 PASS_TOKENS = 128
@@ -257,8 +243,8 @@ class Ensemble:
 
     def __init__(self, model: Model, windows: Windows, *, training: TrainingSettings, merged: bool = False) -> None:
         self.model = model
-        self.stacks = KeptStack()
-        self.dtype = torch.bfloat16 if training.precision == "bfloat16" else torch.float32
+        dtype = torch.bfloat16 if training.precision == "bfloat16" else torch.float32
+        self.stacks = KeptStack(model.modules, dtype=dtype)
         self.rows = windows.batch_size
         self._windows = windows
         self._training = training
@@ -284,28 +270,25 @@ class Ensemble:
         return logits
 
     @contextmanager
-    def side_by_side(self, members: Sequence[Chain]) -> Iterator[list[int]]:
+    def side_by_side(self, members: Sequence[Chain], shards: Sequence[int]) -> Iterator[Tensor]:
         """While within, a pass of the whole model has rows of every member, as many for each, member after member.
 
-        Yields the members' positions in the order of their rows: the deepest first. They have no heads of their own.
+        Yields the members' weights in the order of their rows: the deepest first. They have no heads of their own.
         """
         order, chains = _deepest_first(members)
         if self.model.adapter is None and len(chains) > 1:
             problem = "members that are whole models write alone; pass `prefixes` with one of a shard"
             raise InputError("generate", problem)
-        with (
-            exact_numerics(self.model.base.device, self._training),
-            self.model.mounted({}),
-            torch.inference_mode(),
-        ):
+        with exact_numerics(self.model.base.device, self._training), self.model.mounted({}), torch.inference_mode():
             on: AbstractContextManager[object]
-            if len(chains) == 1 and all(link.merged is not None for link in chains[0]):
-                on = parameters_on(self.model.modules, [link.merged or {} for link in chains[0]])
+            if len(chains) == 1 and _are_merged(chains):
+                on = self.model.merged_on(chains[0])
             else:
-                stack = self.stacks.of(self.model.base, chains, dtype=self.dtype)
-                on = _blocks_on(stack, chains, [link.block for link in chains[0]], groups=len(chains))
+                stack = self.stacks.of(chains)
+                on = stack.on([link.block for link in chains[0]], slice(0, len(chains)), groups=len(chains))
+            weights = shares([shards[number] for number in order])
             with on:
-                yield order
+                yield torch.tensor(weights, device=self.model.base.device, dtype=torch.float32)
 
     def _shared(self, batch: Batch) -> Sharing:
         """Computations that members can share, tried out with the first batch; whole models have nothing in common."""
@@ -325,18 +308,8 @@ def _deepest(chain: Chain) -> int:
     return max(link.block for link in chain)
 
 
-@contextmanager
-def _blocks_on(
-    stack: Stack, chains: Sequence[Chain], blocks: Iterable[int], *, first: int = 0, groups: int
-) -> Iterator[None]:
-    """While within, those of some chains that have a block, which are the first ones, compute with theirs. In the stack
-    the first of these chains is at the place `first`.
-    """
-    with ExitStack() as exits:
-        for block in blocks:
-            having = sum(any(link.block == block for link in chain) for chain in chains)
-            exits.enter_context(stack.on(block, slice(first, first + having), groups=groups))
-        yield
+def _are_merged(chains: Sequence[Chain]) -> bool:
+    return all(link.merged is not None for chain in chains for link in chain)
 
 
 class _Pass:
@@ -347,7 +320,7 @@ class _Pass:
         self._model = ensemble.model
         self._passes = ensemble.model.passes
         self._chains = chains
-        self._merged = all(link.merged is not None for chain in chains for link in chain)
+        self._merged = _are_merged(chains)
         self._has_trunk = sharing.trunk and len(chains) > 1
         self._side_by_side = self._has_trunk and sharing.rows and sharing.head
         self._borders = [ensemble.model.border(_deepest(chain)) for chain in chains]
@@ -355,9 +328,8 @@ class _Pass:
 
     @cached_property
     def _stack(self) -> Stack:
-        base = self._model.base
-        heads = head_owners(base) if self._side_by_side else ()
-        return self._ensemble.stacks.of(base, self._chains, dtype=self._ensemble.dtype, heads=heads)
+        heads = head_owners(self._model.base) if self._side_by_side else ()
+        return self._ensemble.stacks.of(self._chains, heads=heads)
 
     def run(self, batch: Batch, progress: Progress) -> Scores:
         """The members' logits on one batch, M x N x C."""
@@ -383,11 +355,12 @@ class _Pass:
             self._model.load_head(chain[-1].head)
             on: AbstractContextManager[object]
             if self._merged:
-                on = parameters_on(self._model.modules, [link.merged or {} for link in chain])
+                on = self._model.merged_on(chain)
             else:
-                on = _blocks_on(self._stack, [chain], [link.block for link in chain], first=number, groups=1)
+                on = self._stack.on([link.block for link in chain], slice(number, number + 1), groups=1)
             with on:
-                parts.append(_scores(self._passes.answers(batch, border=border, states=trunk.get(border))))
+                start = Start(border, trunk[border]) if self._has_trunk else None
+                parts.append(_scores(self._passes.answers(batch, start)))
             progress(WorkStep(count=len(next(iter(batch.values())))))
         return np.stack(parts)
 
@@ -398,16 +371,15 @@ class _Pass:
         states = trunk[border_of(depths[0])][:0]
         for depth, above in pairwise([*depths, 0]):  # no member joins in between
             joined = sum(_deepest(chain) >= depth for chain in chains)
-            border = border_of(depth)
-            fresh = [trunk[border]] * sum(_deepest(chain) == depth for chain in chains)
-            states, rows = torch.cat([states, *fresh]), tiled(batch, joined)
-            with _blocks_on(self._stack, chains, range(above + 1, depth + 1), first=team.start, groups=joined):
+            fresh = [trunk[border_of(depth)]] * sum(_deepest(chain) == depth for chain in chains)
+            start, rows = Start(border_of(depth), torch.cat([states, *fresh])), tiled(batch, joined)
+            with self._stack.on(range(above + 1, depth + 1), team, groups=joined):
                 if above:
                     top = border_of(above)
-                    states = self._passes.states(rows, [top], border=border, states=states)[top]
+                    states = self._passes.states(rows, [top], start)[top]
                 else:
                     with self._stack.heads_on(team):
-                        logits = self._passes.answers(rows, border=border, states=states)
+                        logits = self._passes.answers(rows, start)
         return _scores(logits.reshape(len(chains), -1, logits.shape[-1]))
 
 

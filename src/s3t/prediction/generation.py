@@ -18,7 +18,6 @@ from hashlib import sha256
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
@@ -27,7 +26,6 @@ from s3t.events import Progress, WorkStep, silent
 from s3t.models.language import Decoding, LanguageEncoder, Way
 from s3t.models.passes import HEAD_TOKENS, Passes, tiled
 from s3t.prediction.ensemble import Ensemble
-from s3t.tasks.aggregate import shares
 from s3t.tasks.task import ANSWERED
 from s3t.training.examples import cut
 
@@ -246,7 +244,7 @@ def _cleans_up(tokenizer: Any) -> bool:
     return tokenizer.clean_up_tokenization_spaces is True or decoder in ("WordPiece", "CTC")
 
 
-@dataclass(kw_only=True)
+@dataclass
 class _Text:
     """A text of a batch."""
 
@@ -280,7 +278,10 @@ class TextBatch:
         way: Way,
     ) -> None:
         self._ensemble, self._chains, self._shards, self._encoder = ensemble, chains, shards, encoder
-        self._model = ensemble.model.base.model
+        self._model: Any = ensemble.model.base.model
+        # The tokenizer's ends, and those of the model's own settings for writing (end of turn).
+        own = getattr(getattr(self._model, "generation_config", None), "eos_token_id", None)
+        self._ends = encoder.ends | {*(own if isinstance(own, list) else [] if own is None else [own])}
         self._size = size if way == "batched" else 1
         cached = way != "uncached"
         self._decoding = Decoding(self._model, members=len(chains), pad=encoder.pad_token_id, cached=cached)
@@ -313,20 +314,9 @@ class TextBatch:
         for number, prompt in enumerate(prompts):
             most = min(sampling.max_new_tokens, positions - len(prompt))
             for choice in range(sampling.n):
-                written = Written(
-                    tokenizer=self._encoder.tokenizer,
-                    ends=_ends(self._model, self._encoder),
-                    stop=sampling.stop,
-                    most=most,
-                )
-                text = _Text(
-                    number=self._count,
-                    prompt=prompt,
-                    sampling=sampling,
-                    draws=sampling.draws(number, choice),
-                    written=written,
-                )
-                self._waiting.append(text)
+                draws, tokenizer = sampling.draws(number, choice), self._encoder.tokenizer
+                written = Written(tokenizer=tokenizer, ends=self._ends, stop=sampling.stop, most=most)
+                self._waiting.append(_Text(self._count, prompt, sampling, draws, written))
                 self._count += 1
         return range(first, self._count)
 
@@ -338,10 +328,7 @@ class TextBatch:
     @contextmanager
     def at_model(self) -> Iterator[None]:
         """While within, the calling thread has the model, with the members on it, and may call `step`."""
-        with self._ensemble.side_by_side(self._chains) as order:
-            weights = shares([self._shards[number] for number in order])
-            device = next(self._model.parameters()).device
-            self._weights = torch.tensor(weights, device=device, dtype=torch.float32)
+        with self._ensemble.side_by_side(self._chains, self._shards) as self._weights:
             yield
 
     def step(self) -> list[Piece]:
@@ -369,13 +356,6 @@ def positions_of(model: Any) -> int:
     return getattr(model.config, "max_position_embeddings", None) or sys.maxsize
 
 
-def _ends(model: Any, encoder: LanguageEncoder) -> set[int]:
-    """Tokens that end a text: the tokenizer's, and those of the model's own settings for writing (end of turn)."""
-    settings = getattr(model, "generation_config", None)
-    more = getattr(settings, "eos_token_id", None)
-    return encoder.ends | {*(more if isinstance(more, list) else [] if more is None else [more])}
-
-
 class Continuation(NamedTuple):
     """Tokens after others."""
 
@@ -398,46 +378,41 @@ def likelihoods_of(
     chains: Sequence[Sequence[Any]],
     *,
     shards: Sequence[int],
-    passes: Passes,
     pad: int,
-    batch_size: int,
     progress: Progress = silent,
 ) -> list[Likelihood]:
     """The likelihood of each continuation under the mean of the members' probabilities, some at a time, the shortest
     first. The members' shards weigh alike.
     """
     order = sorted(range(len(continuations)), key=lambda number: sum(map(len, continuations[number])))  # stable
-    size = max(1, batch_size // len(chains))
     found: dict[int, Likelihood] = {}
-    with ensemble.side_by_side(chains) as members:
-        weights_M = shares([shards[number] for number in members])
-        for some in cut(order, size):
+    with ensemble.side_by_side(chains, shards) as weights_M:
+        for some in cut(order, max(1, ensemble.rows // len(chains))):
             batch = [continuations[number] for number in some]
-            found |= zip(some, _likelihoods(passes, batch, weights_M=weights_M, pad=pad), strict=True)
+            found |= zip(some, _likelihoods(ensemble.model.passes, batch, weights_M=weights_M, pad=pad), strict=True)
             progress(WorkStep(count=len(some)))
     return [found[number] for number in range(len(continuations))]
 
 
 def _likelihoods(
-    passes: Passes, continuations: Sequence[Continuation], *, weights_M: NDArray[Any], pad: int
+    passes: Passes, continuations: Sequence[Continuation], *, weights_M: Tensor, pad: int
 ) -> list[Likelihood]:
     # All tokens but the last, after which nothing is asked: a text may be one longer than the model.
     ids = [torch.tensor([*one.before, *one.tokens][:-1]) for one in continuations]
     answered = [torch.tensor([False] * (len(one.before) - 1) + [True] * len(one.tokens)) for one in continuations]
     masks = [torch.ones_like(one) for one in ids]
+    device, members = weights_M.device, len(weights_M)
     batch = {
-        name: pad_sequence(values, batch_first=True, padding_value=value).to(passes.base.device)
+        name: pad_sequence(values, batch_first=True, padding_value=value).to(device)
         for name, values, value in (("input_ids", ids, pad), ("attention_mask", masks, 0), (ANSWERED, answered, False))
     }
-    weights = torch.tensor(weights_M, device=passes.base.device, dtype=torch.float32)
-    members, right_U = len(weights), torch.tensor([token for one in continuations for token in one.tokens])
-    right_U = right_U.to(passes.base.device)
+    right_U = torch.tensor([token for one in continuations for token in one.tokens], device=device)
     reached_MUD = passes.reached(tiled(batch, members)).view(members, len(right_U), -1)
     found: list[Tensor] = []
     likeliest: list[Tensor] = []
-    for part in torch.split(torch.arange(len(right_U), device=passes.base.device), max(1, HEAD_TOKENS // members)):
+    for part in torch.split(torch.arange(len(right_U), device=device), max(1, HEAD_TOKENS // members)):
         logits_MUV = passes.over_vocabulary(reached_MUD[:, part].flatten(0, 1)).float().view(members, len(part), -1)
-        probabilities_UV = torch.einsum("m,muv->uv", weights, logits_MUV.softmax(dim=2))
+        probabilities_UV = torch.einsum("m,muv->uv", weights_M, logits_MUV.softmax(dim=2))
         found.append(probabilities_UV.gather(1, right_U[part][:, None])[:, 0].double().log())
         likeliest.append(probabilities_UV.argmax(dim=1) == right_U[part])
     counts = [len(one.tokens) for one in continuations]

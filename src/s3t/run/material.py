@@ -39,7 +39,7 @@ def replayed(records: Sequence[str], share: float, *, secret: Secret) -> list[in
     ]
 
 
-EMPTY = SliceStates(packed=torch.empty(0, 0), starts=(), lengths=())
+EMPTY = SliceStates(digest="", packed=torch.empty(0, 0), starts=(), lengths=())
 
 
 class Material:

@@ -103,8 +103,8 @@ class Workshop:
         )
         self.ensemble = ensemble_of(self.model, self._windows, recipe, merged=True)
         self._scoring = ensemble_of(self.model, self._windows, recipe, merged=False)
-        self._heads = Kept[Any](most=2 * recipe.partition.shards)  # of a shard's model, and of its prototypes
-        self._parts = Kept[Part](most=PARTS)
+        self._heads = Kept[Any](2 * recipe.partition.shards)  # of a shard's model, and of its prototypes
+        self._parts = Kept[Part](PARTS)
 
     @property
     def device(self) -> torch.device:
@@ -311,7 +311,7 @@ class Workshop:
         """Logits of models, of means, or of the base model, whose solved heads read features."""
         chains = [self.chain(models, snapshot, progress) for models in groups]
         heads = [[self._of_readouts(models, snapshot, progress, lambda head: head)] for models in groups]
-        ons = [partial(self.ensemble.side_by_side, [chain]) for chain in chains]
+        ons = [partial(self.ensemble.side_by_side, [chain], [0]) for chain in chains]
         return self._read(self._features_of("readout"), list(zip(ons, heads, strict=True)), inputs, progress)
 
     def _read(
@@ -433,9 +433,7 @@ class Workshop:
             self.ensemble,
             [self.chain([stage], snapshot) for stage in stages],
             shards=[stage.shard for stage in stages],
-            passes=self.model.passes,
             pad=self.language.pad_token_id,
-            batch_size=self._recipe.prediction.batch_size,
             progress=progress,
         )
 

@@ -6,11 +6,10 @@ import mmap
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,14 +18,12 @@ from s3t.core import Place
 from s3t.errors import StorageError
 from s3t.events import Progress, WorkStep
 from s3t.models.encoders import Encoded, Encoder
-from s3t.models.passes import Batch, Passes, pack_states, padded_states
+from s3t.models.passes import Batch, Passes, Start, pack_states, padded_states
 from s3t.store.disk import storage_errors
 
 
 def epoch_batches(count: int, *, batch_size: int, seed: int) -> list[list[int]]:
     """Positions 0..count-1 in a seeded random order, cut into batches; one may be short."""
-    if batch_size < 1:
-        raise ValueError(f"batch_size is {batch_size}; it must be at least 1")
     return cut(torch.randperm(count, generator=torch.Generator().manual_seed(seed)).tolist(), batch_size)
 
 
@@ -59,21 +56,29 @@ class EncodedSlice:
     tokens: Sequence[bytes]
     """Keyed hash of each record, the seed of its augmentation; empty where records are not augmented."""
 
-    def of(self, numbers: Sequence[int]) -> list[Encoded]:
-        """Records by number."""
-        return [self.records[number] for number in numbers]
+    def batches(self, encoder: Encoder, *, size: int, device: torch.device) -> Iterator[tuple[list[int], Batch]]:
+        """Yields numbers of records, and the records collated, the shortest first."""
+        order = list(range(len(self.records)))
+        if self.lengths:
+            order.sort(key=self.lengths.__getitem__)
+        for numbers in cut(order, size):
+            batch = encoder.collate([self.records[number] for number in numbers])
+            yield numbers, {name: tensor.to(device) for name, tensor in batch.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
 class SliceStates:
     """The hidden states of a slice at one border."""
 
+    digest: str
+    """Of the slice."""
     packed: Tensor
     """Tokens x width, record after record in the order in which they were computed, without padding."""
     starts: Sequence[int]
     """First row of each record, in the slice's order."""
     lengths: Sequence[int]
     """Tokens of each record."""
+    on_disk: bool = False
 
     def of(self, record: int) -> Tensor:
         """One record's states, tokens x width."""
@@ -100,7 +105,7 @@ class Examples:
         selected: Sequence[Sequence[int]] | None = None,
         augment: Augment | None = None,
     ) -> None:
-        self.border = border
+        self._border = border
         self._slices = slices
         self._encoder = encoder
         self._states = states
@@ -112,13 +117,14 @@ class Examples:
     def __len__(self) -> int:
         return len(self._at)
 
-    def batch(self, numbers: Sequence[int], *, seed: int = 0) -> tuple[Batch, Tensor | None]:
+    def batch(self, numbers: Sequence[int], *, seed: int = 0) -> tuple[Batch, Start | None]:
         """Collated batch of some records; also their states, padded alike, if passes start at a border."""
         at = [self._at[number] for number in numbers]
         if self._states is None:
             return self._collated(at, seed), None
         batch = self._encoder.dummy(self._first, len(at)) or self._collated(at, seed)
-        return batch, padded_states(batch, [self._states[index].of(record) for index, record in at])
+        states = [self._states[index].of(record) for index, record in at]
+        return batch, Start(self._border, padded_states(batch, states))
 
     def targets(self, numbers: Sequence[int]) -> Tensor:
         """Targets of some records, one row for each of their answers."""
@@ -140,16 +146,6 @@ class Examples:
         return self._slices[index].records[record]
 
 
-class _Held(NamedTuple):
-    digest: str
-    states: SliceStates
-    on_disk: bool
-
-    @property
-    def size(self) -> int:
-        return self.states.packed.nbytes
-
-
 class TrunkCache:
     """The trunk's states of slices, each computed in batches of one slice alone: whatever has room, they are its own.
 
@@ -161,16 +157,16 @@ class TrunkCache:
         self._budgets = {False: memory, True: disk}
         self._folder = folder
         self._changing = threading.RLock()
-        self._held: dict[Name, _Held] = {}  # least recently used first
+        self._held: dict[Name, SliceStates] = {}  # least recently used first
 
     def find(self, place: Place, border: int, digest: str) -> SliceStates | None:
         """Cached states of a slice with a digest; None if there are none."""
         with self._changing:
-            entry = self._held.get((place, border))
-            if entry is None or entry.digest != digest:
+            states = self._held.get((place, border))
+            if states is None or states.digest != digest:
                 return None
             self._held[place, border] = self._held.pop((place, border))
-            return entry.states
+            return states
 
     def room(
         self, tokens: int, like: Tensor, *, needed: Collection[Name], evict: bool = True
@@ -182,10 +178,9 @@ class TrunkCache:
         size = _size(tokens, like)
         with self._changing:
             for on_disk in (False, True):
-                is_free = self.used(on_disk=on_disk) + size <= self._budgets[on_disk]
-                if is_free or (evict and self._make_room(size, on_disk=on_disk, needed=needed)):
+                if self._make_room(size, on_disk=on_disk, needed=needed if evict else self._held):
                     return self._made(tokens, like, on_disk=on_disk), on_disk
-            needed_bytes = sum(entry.size for name, entry in self._held.items() if name in needed)
+            needed_bytes = sum(entry.packed.nbytes for name, entry in self._held.items() if name in needed)
         if not evict:
             return None
         raise StorageError(
@@ -195,10 +190,10 @@ class TrunkCache:
             "run with trunk_cache: false"
         )
 
-    def put(self, name: Name, digest: str, states: SliceStates, *, on_disk: bool) -> None:
+    def put(self, name: Name, states: SliceStates) -> None:
         """Hold states in the room that was made for them."""
         with self._changing:
-            self._held[name] = _Held(digest, states, on_disk)
+            self._held[name] = states
 
     def forget(self, places: Collection[Place]) -> None:
         with self._changing:
@@ -218,23 +213,22 @@ class TrunkCache:
     def used(self, *, on_disk: bool) -> int:
         """Bytes in memory, or on the disk."""
         with self._changing:
-            return sum(entry.size for entry in self._held.values() if entry.on_disk is on_disk)
+            return sum(entry.packed.nbytes for entry in self._held.values() if entry.on_disk is on_disk)
 
     def _make_room(self, size: int, *, on_disk: bool, needed: Collection[Name]) -> bool:
         """Move or evict what is not needed; True if there is room then."""
         budget = self._budgets[on_disk]
         others = [name for name, entry in self._held.items() if entry.on_disk is on_disk and name not in needed]
-        movable = sum(self._held[name].size for name in others)
+        movable = sum(self._held[name].packed.nbytes for name in others)
         if size > budget - self.used(on_disk=on_disk) + movable:
             return False
         for name in others:
             if self.used(on_disk=on_disk) + size <= budget:
                 break
             entry = self._held.pop(name)
-            if not on_disk and self._make_room(entry.size, on_disk=True, needed=needed):
-                mapped = self._made(len(entry.states.packed), entry.states.packed, on_disk=True)
-                states = replace(entry.states, packed=mapped.copy_(entry.states.packed))
-                self._held[name] = _Held(entry.digest, states, on_disk=True)
+            if not on_disk and self._make_room(entry.packed.nbytes, on_disk=True, needed=needed):
+                mapped = self._made(len(entry.packed), entry.packed, on_disk=True)
+                self._held[name] = replace(entry, packed=mapped.copy_(entry.packed), on_disk=True)
         return True
 
     def _made(self, tokens: int, like: Tensor, *, on_disk: bool) -> Tensor:
@@ -265,13 +259,9 @@ def fill_cache(
     Borders that no stage needs now are left out where there is no free room; the others' states are returned. Passes go
     through the bare base model, within `exact_numerics`. `progress` hears of each pass, with 0 records of a stage.
     """
-    order = sorted(range(len(contents.records)), key=contents.lengths.__getitem__) if contents.lengths else None
-    batches = cut(order or list(range(len(contents.records))), batch_size)
-    device = passes.base.device
     rooms: dict[int, tuple[Tensor, bool]] | None = None
     starts, lengths, row = [0] * len(contents.records), [0] * len(contents.records), 0
-    for numbers in batches:
-        batch = {name: tensor.to(device) for name, tensor in encoder.collate(contents.of(numbers)).items()}
+    for numbers, batch in contents.batches(encoder, size=batch_size, device=passes.base.device):
         with torch.no_grad():
             by_border = passes.states(batch, borders)
         packed = {}
@@ -293,8 +283,10 @@ def fill_cache(
         progress(WorkStep(count=0))
     states = {}
     for border, (room, on_disk) in (rooms or {}).items():
-        states[border] = SliceStates(packed=room, starts=starts, lengths=lengths)
-        cache.put((contents.place, border), contents.digest, states[border], on_disk=on_disk)
+        states[border] = SliceStates(
+            digest=contents.digest, packed=room, starts=starts, lengths=lengths, on_disk=on_disk
+        )
+        cache.put((contents.place, border), states[border])
     return states
 
 

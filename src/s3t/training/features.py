@@ -5,7 +5,6 @@ Shapes: N inputs; T tokens; U answers, one an input or one a word; D features.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -19,7 +18,7 @@ from s3t.models.encoders import Encoder
 from s3t.models.layers import removed
 from s3t.models.passes import Batch, Passes
 from s3t.tasks.task import ANSWERED
-from s3t.training.examples import EncodedSlice, cut
+from s3t.training.examples import EncodedSlice
 
 
 @dataclass(frozen=True)
@@ -85,16 +84,9 @@ def slice_features(
 
     Within `exact_numerics`, with the blocks of the model on.
     """
-    lengths = contents.lengths or [0] * len(contents.records)
-    order = sorted(range(len(contents.records)), key=lengths.__getitem__)
-    found = [torch.zeros(0, features.width(model))]
-    device = model.base.device
-    for numbers in cut(order, batch_size):
-        batch = {name: tensor.to(device) for name, tensor in encoder.collate(contents.of(numbers)).items()}
+    found, targets = [torch.zeros(0, features.width(model))], list[Tensor]()
+    for numbers, batch in contents.batches(encoder, size=batch_size, device=model.base.device):
         found.append(features.of(model.passes, batch).cpu())
+        targets += [contents.targets[number] for number in numbers]
         progress(WorkStep(count=len(numbers)))
-    return torch.cat(found), _rows(contents.targets, order)
-
-
-def _rows(targets: Sequence[Tensor] | Tensor, order: Sequence[int]) -> Tensor:
-    return torch.cat([targets[number] for number in order]) if order else torch.zeros(0)
+    return torch.cat(found), torch.cat(targets) if targets else torch.zeros(0)

@@ -22,7 +22,7 @@ from s3t.errors import TrainingError
 from s3t.events import Progress, WorkStep, silent
 from s3t.models.adapters import StageTensors
 from s3t.models.blocks import BlockTensors, Model
-from s3t.models.passes import HEAD_TOKENS, Batch, Packing, Passes, pack
+from s3t.models.passes import HEAD_TOKENS, Batch, Packing, Passes, Start, pack
 from s3t.recipe import TrainingSettings
 from s3t.tasks import Target
 from s3t.training.examples import Examples, cut, epoch_batches
@@ -34,29 +34,27 @@ class Ready:
     """Records of a pass, on the model's device."""
 
     batch: Batch
-    states: Tensor | None
-    """Their states at the border where the pass starts; None: it starts at the inputs."""
+    start: Start | None
     targets: Tensor
     packing: Packing | None
 
 
-def learn(passes: Passes, target: Target, ready: Ready, *, border: int, total: int, checkpointing: bool) -> Tensor:
+def learn(passes: Passes, target: Target, ready: Ready, *, total: int, checkpointing: bool) -> Tensor:
     """Add the gradients of a pass to those of its step, which has `total` answers; the sum of its answers' losses.
 
     A language model's logits are never in memory whole. Some hundred tokens at a time pass the output layer, forward
     and backward. The gradient of the last layer's states then goes through the layers at once.
     """
     answers = len(ready.targets)
-    start: dict[str, Any] = {"border": border, "states": ready.states, "packing": ready.packing}
     if not target.over_vocabulary:
-        logits = passes.logits(ready.batch, **start, checkpointing=checkpointing)
+        logits = passes.logits(ready.batch, ready.start, packing=ready.packing, checkpointing=checkpointing)
         loss = target.loss(logits, ready.targets)
         (loss if answers == total else loss * (answers / total)).backward()  # type: ignore[no-untyped-call, unused-ignore]
         return loss.detach() * answers
     summed = torch.zeros((), device=ready.targets.device)
     if not answers:
         return summed  # the records were cut before the first token that is learned
-    reached = passes.reached(ready.batch, **start, checkpointing=checkpointing)
+    reached = passes.reached(ready.batch, ready.start, packing=ready.packing, checkpointing=checkpointing)
     gradients = []
     parts = zip(torch.split(reached.detach(), HEAD_TOKENS), torch.split(ready.targets, HEAD_TOKENS), strict=True)
     for some, right in parts:
@@ -148,18 +146,14 @@ def _fit(
     for epoch in range(training.epochs):
         order = epoch_batches(count, batch_size=training.batch_size, seed=seed(f"batches {epoch}"))
         augment = seed(f"augment {epoch}")
-        summed = torch.zeros(
-            (), device=passes.base.device
-        )  # read once an epoch: at every step a GPU would be waited for
-        answers = 0
+        # Read once an epoch: at every step a GPU would be waited for.
+        summed, answers = torch.zeros((), device=device), 0
         passed = [cut(numbers, training.micro_batch or len(numbers)) for numbers in order]
         ready = _on_device(examples, [part for parts in passed for part in parts], device, augment, packed=packed)
         for numbers, parts in zip(order, passed, strict=True):
             total = examples.count_answers(numbers)
             for one in itertools.islice(ready, len(parts)):
-                summed += learn(
-                    passes, target, one, border=examples.border, total=total, checkpointing=training.checkpointing
-                )
+                summed += learn(passes, target, one, total=total, checkpointing=training.checkpointing)
             if training.max_grad_norm is not None:
                 nn.utils.clip_grad_norm_(parameters, training.max_grad_norm)
             optimizer.step()
@@ -175,17 +169,17 @@ def _fit(
 def _on_device(
     examples: Examples, order: Sequence[Sequence[int]], device: torch.device, seed: int, *, packed: bool
 ) -> Iterator[Ready]:
-    """Each batch with its states, targets and, if wanted, packing.
+    """Each batch with its start, targets and, if wanted, packing.
 
     For a GPU the next one is on its way while one is computed on.
     """
     waiting = None
     for numbers in order:
-        batch, states = examples.batch(numbers, seed=seed)
+        batch, start = examples.batch(numbers, seed=seed)
         packing = pack(batch["attention_mask"]) if packed else None
         ready = Ready(
             batch={name: _moved(tensor, device) for name, tensor in batch.items()},
-            states=None if states is None else _moved(states, device),
+            start=None if start is None else Start(start.border, _moved(start.states, device)),
             targets=_moved(examples.targets(numbers), device),
             packing=None if packing is None else Packing(*(_moved(tensor, device) for tensor in packing)),
         )
