@@ -5,10 +5,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s3t.prediction.ensemble import Windows, cheapest_parts
+from s3t.models.encoders import Encoder, cheapest_parts
+from s3t.prediction.ensemble import Windows
 
 
-class Words:
+class Words(Encoder):
     """Encodes texts as their number of words, and notes how many at a time."""
 
     def __init__(self):
@@ -18,11 +19,8 @@ class Words:
         self.asked.append(rows.num_rows)
         return [{"input_ids": [0] * len(text.split())} for text in rows["text"].to_pylist()]
 
-    def answers(self, rows):
-        return None
-
-    def places(self, record):
-        return (0,)
+    def trial(self, roles):
+        raise NotImplementedError
 
     def collate(self, records):
         return {"words": torch.tensor([len(record["input_ids"]) for record in records])}

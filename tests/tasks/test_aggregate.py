@@ -104,20 +104,24 @@ def test_answers_name_labels_in_the_heads_order():
     assert probabilities.shape == (2, 2)
 
 
+def measured(answers, logits, shards, expected):
+    return answers.target.metrics(answers.answer(np.stack(logits), shards)[0], expected, answers.labels)
+
+
 def test_metrics_of_a_classification_are_accuracy_f1_and_matthews():
     answers = Answers(target=Classification(), labels=("a", "b"), aggregation="logits")
     logits = [np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])]
-    assert answers.metrics(logits, [0], ["a", "a", "b", "b"]) == {"accuracy": 1.0, "f1": 1.0, "matthews": 1.0}
-    assert answers.metrics(logits, [0], ["b", "b", "a", "a"]) == {"accuracy": 0.0, "f1": 0.0, "matthews": -1.0}
-    assert answers.metrics([logits[0][:2]], [0], ["a", "a"]) == {"accuracy": 1.0, "f1": 0.0, "matthews": 0.0}
-    found = answers.metrics(logits, [0], ["a", "b", "b", "b"])
+    assert measured(answers, logits, [0], ["a", "a", "b", "b"]) == {"accuracy": 1.0, "f1": 1.0, "matthews": 1.0}
+    assert measured(answers, logits, [0], ["b", "b", "a", "a"]) == {"accuracy": 0.0, "f1": 0.0, "matthews": -1.0}
+    assert measured(answers, [logits[0][:2]], [0], ["a", "a"]) == {"accuracy": 1.0, "f1": 0.0, "matthews": 0.0}
+    found = measured(answers, logits, [0], ["a", "b", "b", "b"])
     assert (found["accuracy"], found["f1"]) == (0.75, pytest.approx(0.8))  # of the second label: 2 of 2 right, 2 of 3
 
 
 def test_f1_of_many_labels_is_the_mean_of_each_labels():
     answers = Answers(target=Classification(), labels=("a", "b", "c", "d"), aggregation="logits")
     logits = [np.eye(4)[[0, 0, 1, 1]]]
-    found = answers.metrics(logits, [0], ["a", "b", "b", "c"])
+    found = measured(answers, logits, [0], ["a", "b", "b", "c"])
     assert found["f1"] == pytest.approx((2 / 3 + 1 / 2 + 0 + 0) / 4)
 
 
@@ -125,10 +129,10 @@ def test_a_regression_answers_with_the_mean_and_is_measured_by_pearson():
     answers = Answers(target=Regression(), labels=(), aggregation="logits")
     logits = np.array([[[1.0], [2.0], [3.0]], [[3.0], [4.0], [5.0]]])
     assert answers.answer(logits, [0, 1]) == ((2.0, 3.0, 4.0), None)
-    metrics = answers.metrics(list(logits), [0, 1], [20.0, 30.0, 40.0])
+    metrics = measured(answers, logits, [0, 1], [20.0, 30.0, 40.0])
     assert metrics["pearson"] == pytest.approx(1.0)
-    assert answers.metrics(list(logits), [0, 1], [2.0, 3.0, 4.0])["rmse"] == 0.0
-    assert answers.metrics(list(logits), [0, 1], [1.0, 1.0, 1.0])["pearson"] is None
+    assert measured(answers, logits, [0, 1], [2.0, 3.0, 4.0])["rmse"] == 0.0
+    assert measured(answers, logits, [0, 1], [1.0, 1.0, 1.0])["pearson"] is None
 
 
 def test_shards_weigh_alike_however_many_of_their_prefixes_answer():

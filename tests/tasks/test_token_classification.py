@@ -136,7 +136,7 @@ def test_words_that_the_model_does_not_see_have_no_tag():
     found, probabilities = answers.answer(logits, [0, 1], counts=[2, 1])
     assert found == (("B-a", None), ("O",))
     assert np.isnan(probabilities[1]).all()
-    assert answers.metrics(list(logits), [0, 1], [["B-a", "O"], ["O"]], counts=[2, 1]) == {
+    assert answers.target.metrics(found, [["B-a", "O"], ["O"]], answers.labels) == {
         "f1": 1.0,
         "precision": 1.0,
         "recall": 1.0,

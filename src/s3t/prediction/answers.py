@@ -131,7 +131,10 @@ class Answers:
 
     def score(self, logits_NC: Scores, expected: Sequence[Any], counts: Sequence[int] | None = None) -> float:
         """Score of one member; higher is better."""
-        return self.target.score(self.metrics([logits_NC], [0], expected, counts=counts))
+        return self._score(self.answer(logits_NC[None], [0], counts=counts)[0], expected)
+
+    def _score(self, answers: Sequence[Any], expected: Sequence[Any]) -> float:
+        return self.target.score(self.target.metrics(answers, expected, self.labels))
 
     def doubts(
         self, members: Sequence[Stage], answered: Mapping[Stage, Sequence[Any]], expected: Sequence[Any]
@@ -142,9 +145,6 @@ class Answers:
         `answered` has answers of the members, and perhaps of what they are cut to.
         """
 
-        def score(given: Sequence[Any]) -> float:
-            return self.target.score(self.target.metrics(given, expected, self.labels))
-
         def distances(given: Sequence[Any]) -> NDArray[np.float64]:
             pairs = zip(given, expected, strict=True)
             if self.target.has_labels:
@@ -152,28 +152,19 @@ class Answers:
             return np.abs([answer - right for answer, right in pairs])
 
         varied = any(right != expected[0] for right in expected)
-        guess = max(map(score, self.target.guesses(expected) if varied else ()), default=-math.inf)
+        guesses = self.target.guesses(expected) if varied else []
+        guess = max((self._score(each, expected) for each in guesses), default=-math.inf)
         found = []
         for stage in members:
-            own = score(answered[stage])
+            own = self._score(answered[stage], expected)
             if own <= guess:
                 found.append(f"shard {stage.shard} scores {own:.4g}, the same answer to every input {guess:.4g}")
             for link in (link for link in stage.chain[:-1] if link in answered):
                 more = distances(answered[stage]) - distances(answered[link])
                 if len(more) > 1 and more.mean() > 2 * more.std(ddof=1) / math.sqrt(len(more)):
-                    fewer = f"with {link.depth} of its {counted(stage.depth, 'slice')} {score(answered[link]):.4g}"
+                    less = self._score(answered[link], expected)
+                    fewer = f"with {link.depth} of its {counted(stage.depth, 'slice')} {less:.4g}"
                     found.append(f"shard {stage.shard} scores {own:.4g}, {fewer}")
                     break
         remedy = "in a new run take fewer shards or slices, or more epochs; `s3t compare` measures some"
         return tuple(f"{what}: {remedy}" for what in found)
-
-    def metrics(
-        self,
-        logits: Sequence[Scores],
-        shards: Sequence[int],
-        expected: Sequence[Any],
-        parts: Sequence[float] | None = None,
-        counts: Sequence[int] | None = None,
-    ) -> dict[str, Any]:
-        """The target's measures."""
-        return self.target.metrics(self.answer(np.stack(logits), shards, parts, counts)[0], expected, self.labels)

@@ -37,7 +37,7 @@ from s3t.errors import InputError
 from s3t.events import Progress, WorkStep, silent
 from s3t.models.adapters import KeptStack, Link, Stack, StageTensors
 from s3t.models.blocks import Model
-from s3t.models.encoders import Encoder, tokens
+from s3t.models.encoders import PASS_TOKENS, Encoder, tokens
 from s3t.models.passes import Batch, Sharing, Start, find_sharing, head_owners, tiled
 from s3t.recipe import Recipe, TrainingSettings
 from s3t.store.artifacts import Artifact, Parent
@@ -138,12 +138,6 @@ def _is_chain(keys: Sequence[str], entries: Sequence[_Entry]) -> bool:
     return True
 
 
-PASS_TOKENS = 128
-"""Fixed cost of a pass on a CPU, in tokens: it costs as much as this many tokens more than it has. For MiniLM on one
-core of an AMD EPYC, all values from 64 to 256 are equally fast within a tenth. For larger models the fixed cost is
-fewer tokens. On other devices a small pass takes as long as a large one."""
-
-
 class Windows:
     """Division of inputs into windows and batches: a function of the inputs and declared numbers alone.
 
@@ -164,8 +158,15 @@ class Windows:
         for start in range(0, inputs.num_rows, self._size):
             rows = inputs.slice(start, self._size)
             counts = self._encoder.answers(rows) or [1] * rows.num_rows
-            yield self._window(rows, list(itertools.accumulate(counts[:-1], initial=place)), device)
+            starts = list(itertools.accumulate(counts[:-1], initial=place))
             place += sum(counts)
+            records = self._encoder.encode(rows)
+            pass_tokens = PASS_TOKENS if device.type == "cpu" else None
+            batches = self._encoder.batches(records, list(map(tokens, records)), self.batch_size, device, pass_tokens)
+            yield [
+                ([starts[row] + own for row in numbers for own in self._encoder.places(records[row])], batch)
+                for numbers, batch in batches
+            ]
 
     def answers(self, inputs: pa.Table) -> int:
         """Places of answers to all inputs: one an input, or one a word."""
@@ -179,43 +180,6 @@ class Windows:
         if any(counts is None for counts in found):
             return None
         return [count for counts in found for count in counts or ()]
-
-    def _window(self, rows: pa.Table, starts: Sequence[int], device: torch.device) -> list[tuple[list[int], Batch]]:
-        encoded = self._encoder.encode(rows)
-        by_length = sorted(range(len(encoded)), key=lambda row: tokens(encoded[row]))  # stable
-        lengths = [tokens(encoded[row]) for row in by_length]
-        batches: list[tuple[list[int], Batch]] = []
-        for part in cheapest_parts(lengths, self.batch_size, pass_tokens=PASS_TOKENS if device.type == "cpu" else None):
-            collated = self._encoder.collate([encoded[row] for row in by_length[part]])
-            batch = {name: tensor.to(device) for name, tensor in collated.items()}
-            places = [starts[row] + place for row in by_length[part] for place in self._encoder.places(encoded[row])]
-            batches.append((places, batch))
-        return batches
-
-
-def cheapest_parts(lengths: Sequence[int], most: int, *, pass_tokens: int | None) -> list[slice]:
-    """Consecutive parts of at most so many texts, which are padded to the longest of their part.
-
-    A part costs `pass_tokens` beside its padded tokens; None: so much that there are as few parts as possible.
-
-    >>> cheapest_parts([3, 3, 4, 30], 8, pass_tokens=10)
-    [slice(0, 3, None), slice(3, 4, None)]
-    """
-    count = len(lengths)
-    if pass_tokens is None:
-        return [slice(start, min(start + most, count)) for start in range(0, count, most)]
-    cheapest = np.zeros(count + 1, dtype=np.int64)  # cost of the first texts, for each number of them
-    start_of_last = [0] * (count + 1)
-    for end in range(1, count + 1):
-        starts = np.arange(end - 1, max(0, end - most) - 1, -1)  # argmin takes the latest of equals: full from the left
-        costs = cheapest[starts] + (end - starts) * lengths[end - 1] + pass_tokens
-        best = int(costs.argmin())
-        cheapest[end], start_of_last[end] = costs[best], int(starts[best])
-    parts: list[slice] = []
-    while count:
-        parts.append(slice(start_of_last[count], count))
-        count = start_of_last[count]
-    return parts[::-1]
 
 
 Chain = Sequence[Link]

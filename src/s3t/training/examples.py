@@ -6,7 +6,7 @@ import mmap
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -55,15 +55,6 @@ class EncodedSlice:
     """The records that later stages see again."""
     tokens: Sequence[bytes]
     """Keyed hash of each record, the seed of its augmentation; empty where records are not augmented."""
-
-    def batches(self, encoder: Encoder, *, size: int, device: torch.device) -> Iterator[tuple[list[int], Batch]]:
-        """Yields numbers of records, and the records collated, the shortest first."""
-        order = list(range(len(self.records)))
-        if self.lengths:
-            order.sort(key=self.lengths.__getitem__)
-        for numbers in cut(order, size):
-            batch = encoder.collate([self.records[number] for number in numbers])
-            yield numbers, {name: tensor.to(device) for name, tensor in batch.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,7 +252,7 @@ def fill_cache(
     """
     rooms: dict[int, tuple[Tensor, bool]] | None = None
     starts, lengths, row = [0] * len(contents.records), [0] * len(contents.records), 0
-    for numbers, batch in contents.batches(encoder, size=batch_size, device=passes.base.device):
+    for numbers, batch in encoder.batches(contents.records, contents.lengths, batch_size, passes.base.device):
         with torch.no_grad():
             by_border = passes.states(batch, borders)
         packed = {}

@@ -85,7 +85,7 @@ def slice_features(
     Within `exact_numerics`, with the blocks of the model on.
     """
     found, targets = [torch.zeros(0, features.width(model))], list[Tensor]()
-    for numbers, batch in contents.batches(encoder, size=batch_size, device=model.base.device):
+    for numbers, batch in encoder.batches(contents.records, contents.lengths, batch_size, model.base.device):
         found.append(features.of(model.passes, batch).cpu())
         targets += [contents.targets[number] for number in numbers]
         progress(WorkStep(count=len(numbers)))
