@@ -126,10 +126,7 @@ def differences(run: s3t.Run, inputs: pd.DataFrame) -> dict[str, Any]:
     table = pa.table(dict(zip(names, inputs.to_dict("list").values(), strict=True)))
     chains = [workshop.chain([stage], snapshot) for stage in stages]
     unmerged = [[without_merged(link) for link in chain] for chain in chains]
-    merged, beside = (
-        Compared(run, stages, ensemble.logits(members, table))
-        for ensemble, members in ((workshop.ensemble, chains), (workshop._scoring, unmerged))
-    )
+    merged, beside = (Compared(run, stages, workshop.ensemble.logits(members, table)) for members in (chains, unmerged))
     found = {"merged_and_side_by_side": merged.difference(beside)}
     if run.recipe.training.precision == "bfloat16":
         exact = in_float32(run)

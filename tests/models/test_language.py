@@ -294,9 +294,9 @@ def test_the_token_that_ends_a_turn_ends_a_text(eos, template, end, endless, tmp
     folder = tokens.byte_level(tmp_path, template, eos=eos)
     encoder = LanguageEncoder(folder, Language(), roles=["messages"])
     names = {eos} if end is None else {eos, end}
-    assert encoder.ends == set(encoder.tokenizer.convert_tokens_to_ids(sorted(names)))
+    assert encoder.ends() == set(encoder.tokenizer.convert_tokens_to_ids(sorted(names)))
     assert encoder.endless == endless
-    assert LanguageEncoder(folder, Language()).ends == {encoder.end}
+    assert LanguageEncoder(folder, Language()).ends() == {encoder.end}
 
 
 def test_earlier_reasoning_that_a_template_leaves_out_is_neither_learned_nor_an_error(tmp_path):

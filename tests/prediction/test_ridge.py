@@ -33,7 +33,7 @@ from s3t.prediction.ridge import (
 )
 from s3t.tasks import task_named
 
-BARE = Projection(None)
+BARE = Projection(torch.zeros(0, 0, dtype=torch.float64))
 CLASSES = task_named("text-classification").target
 NUMBER = task_named("text-regression").target
 SEVERAL = task_named("text-multi-label-classification").target
@@ -262,7 +262,7 @@ def test_a_projection_is_drawn_from_its_seed_and_lets_a_head_tell_what_no_line_d
     one, same, other = (Projection.draw(seed, width=2, size=64, length=1.0) for seed in (1, 1, 2))
     assert torch.equal(one.drawn, same.drawn)
     assert not torch.equal(one.drawn, other.drawn)
-    assert Projection.draw(1, width=2, size=0, length=1.0).drawn is None
+    assert Projection.draw(1, width=2, size=0, length=1.0).drawn.numel() == 0
     generator = torch.Generator().manual_seed(0)
     made = []
     for _ in range(4):
@@ -285,7 +285,7 @@ def test_a_head_leaves_the_projection_out_where_that_answers_better():
         features = torch.randn(12, 5, generator=generator)
         made.append((features, features @ slope))
     head = head_of(made, target=NUMBER, outputs=1, projection=Projection.draw(0, width=5, size=32, length=1.0))
-    assert head.projection.drawn is None
+    assert head.projection.drawn.numel() == 0
     assert len(head.weights) == 5
 
 

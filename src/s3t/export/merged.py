@@ -68,8 +68,7 @@ def _write_as_the_run(to: Path, encoder: LanguageEncoder) -> None:
     """Let a text end where the run's ends, and chat templates write its date."""
     settings = to / "generation_config.json"
     content = json.loads(settings.read_text()) if settings.is_file() else {}
-    own = content.get("eos_token_id")
-    ends = sorted({*(own if isinstance(own, list) else [] if own is None else [own]), *encoder.ends})
+    ends = sorted(encoder.ends(content.get("eos_token_id")))
     _write_json(settings, content | {"eos_token_id": ends if len(ends) > 1 else ends[0]})
     if encoder.date is None:
         return

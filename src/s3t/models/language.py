@@ -80,9 +80,10 @@ class LanguageEncoder(Encoder):
         if "messages" in roles:
             self._read_template()
 
-    @property
-    def ends(self) -> set[int]:
-        return {self.end} if self.turn_end is None else {self.end, self.turn_end}
+    def ends(self, own: int | list[int] | None = None) -> set[int]:
+        """Tokens that end a text: the tokenizer's, and those of the model's own settings for writing."""
+        ends = {self.end} if self.turn_end is None else {self.end, self.turn_end}
+        return ends | {*(own if isinstance(own, list) else [] if own is None else [own])}
 
     @property
     def endless(self) -> bool:
@@ -94,12 +95,9 @@ class LanguageEncoder(Encoder):
         return [self._encoded(*pair) for pair in self._tokens(rows)]
 
     def _encoded(self, ids: list[int], learned: list[bool]) -> Encoded:
-        kept = ids[: self._max_length] or [self.pad_token_id]
-        return {
-            "input_ids": torch.tensor(kept),
-            "attention_mask": torch.ones(len(kept), dtype=torch.int64),
-            ANSWERED: torch.tensor([*learned[1 : len(kept)], False]),
-        }
+        kept = torch.tensor(ids[: self._max_length] or [self.pad_token_id])
+        answered = torch.tensor([*learned[1 : len(kept)], False])
+        return {"input_ids": kept, "attention_mask": torch.ones_like(kept), ANSWERED: answered}
 
     def answers(self, rows: pa.Table) -> list[int]:
         return [sum(learned[1 : self._max_length]) for _, learned in self._tokens(rows)]
@@ -161,11 +159,9 @@ class LanguageEncoder(Encoder):
         if "messages" in names:
             yield from self._chats([json.loads(chat) for chat in rows["messages"].to_pylist()])
             return
-        prompted = "prompt" in names
-        prompts = self.tokens(rows["prompt"].to_pylist()) if prompted else [[]] * rows.num_rows
-        for prompt, ids in zip(
-            prompts, self.tokens(rows["completion" if prompted else "text"].to_pylist()), strict=True
-        ):
+        prompts = self.tokens(rows["prompt"].to_pylist()) if "prompt" in names else [[]] * rows.num_rows
+        answers = self.tokens(rows["completion" if "prompt" in names else "text"].to_pylist())
+        for prompt, ids in zip(prompts, answers, strict=True):
             learned = [False] * len(self._begin) + [self._learns_all] * len(prompt) + [True] * (len(ids) + 1)
             yield [*self._begin, *prompt, *ids, self.end], learned
 
@@ -256,7 +252,6 @@ class LanguageEncoder(Encoder):
         return next((start + len(content + end) for end in ends if text.startswith(content + end, start)), None)
 
     def shown(self, rendered: str) -> str:
-        """A rendered chat as people see it."""
         return self._control.shown(rendered)
 
     def rendered(self, chat: list[dict[str, str]], *, ask: bool = False, goes_on: bool = False) -> str:
@@ -432,8 +427,7 @@ class Decoding:
             passed["position_ids"] = (rows.mask.cumsum(dim=1) - 1).clamp(min=0)[:, -rows.ids.shape[1] :]
         # The mask is for earlier tokens' sake, too, which a model of states alone has no more.
         seen = None if self._states_alone and rows.ids.shape[1] < rows.mask.shape[1] else rows.mask
-        logits = self._model(input_ids=rows.ids, attention_mask=seen, **passed).logits[:, -1]
-        return self._by_member(logits)
+        return self._by_member(self._model(input_ids=rows.ids, attention_mask=seen, **passed).logits[:, -1])
 
     def _by_member(self, rows: Tensor) -> Tensor:
         """Rows, members x texts."""

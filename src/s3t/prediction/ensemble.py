@@ -363,14 +363,13 @@ def _pieces(count: int, largest: int) -> Iterator[slice]:
         yield slice(start, stop)
 
 
-def ensemble_of(model: Model, windows: Windows, recipe: Recipe, *, merged: bool) -> Ensemble:
-    """The ensemble of a run; `merged` allows merged weights."""
+def ensemble_of(model: Model, windows: Windows, recipe: Recipe) -> Ensemble:
     settings = recipe.prediction
-    fits = settings.ensemble != "sequences" and fit_merged(
+    merged = settings.ensemble != "sequences" and fit_merged(
         model,
         members=recipe.partition.shards,
         blocks=recipe.blocks,
         memory=settings.merged_memory,
         kept=settings.adapter_memory,
     )
-    return Ensemble(model, windows, training=recipe.training, merged=merged and fits)
+    return Ensemble(model, windows, training=recipe.training, merged=merged)

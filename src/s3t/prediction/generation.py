@@ -279,9 +279,7 @@ class TextBatch:
     ) -> None:
         self._ensemble, self._chains, self._shards, self._encoder = ensemble, chains, shards, encoder
         self._model: Any = ensemble.model.base.model
-        # The tokenizer's ends, and those of the model's own settings for writing (end of turn).
-        own = getattr(getattr(self._model, "generation_config", None), "eos_token_id", None)
-        self._ends = encoder.ends | {*(own if isinstance(own, list) else [] if own is None else [own])}
+        self._ends = encoder.ends(getattr(getattr(self._model, "generation_config", None), "eos_token_id", None))
         self._size = size if way == "batched" else 1
         cached = way != "uncached"
         self._decoding = Decoding(self._model, members=len(chains), pad=encoder.pad_token_id, cached=cached)

@@ -53,28 +53,25 @@ BLOCK, CHUNK = 256, 4096
 class Projection:
     """Features as heads read them, in float64."""
 
-    drawn: Tensor | None
-    """A matrix with K - D columns, by which the first features are multiplied, to make K - D more; None: none are made.
-    Its scale makes the new ones, together, about as long as the D that are there."""
+    drawn: Tensor
+    """A matrix with K - D columns, by which the first features are multiplied, to make K - D more. Its scale makes the
+    new ones, together, about as long as the D that are there."""
 
     @classmethod
     def draw(cls, seed: int, *, width: int, size: int, length: float) -> Self:
         """A projection of the first `width` features, of length 1, to `size` features of about that length."""
-        if not size:
-            return cls(None)
         drawn = torch.randn(width, size, generator=torch.Generator().manual_seed(seed)).double()
-        return cls(drawn * (length * math.sqrt(2 / size)))  # of a normal number the ReLU has half the square
+        # Of a normal number the ReLU has half the square.
+        return cls(drawn * (length * math.sqrt(2 / max(1, size))))
 
     def of(self, features_UD: Tensor) -> Tensor:
         """U x K."""
         features = features_UD.double()
-        if self.drawn is None:
-            return features
         return torch.cat([features, torch.relu(features[:, : len(self.drawn)] @ self.drawn)], dim=1)
 
     def size(self, width: int) -> int:
         """K, of D features."""
-        return width + (0 if self.drawn is None else self.drawn.shape[1])
+        return width + self.drawn.shape[1]
 
 
 class Sums(NamedTuple):
@@ -285,7 +282,8 @@ def solved(parts: Sequence[Part], *, target: Target, projection: Projection, pro
     """The head of the slices of some parts. `progress` hears of each step, as of a part's."""
     width, penalty, scale = _chosen(parts, target, projection, progress)
     weights, bias = reduce(added, [part.records for part in parts]).solver(width)(penalty)
-    return LinearHead(projection if width > parts[0].features.shape[1] else Projection(None), weights, bias, scale)
+    used = projection if width > parts[0].features.shape[1] else Projection(projection.drawn[:, :0])
+    return LinearHead(used, weights, bias, scale)
 
 
 def _chosen(

@@ -101,8 +101,7 @@ class Workshop:
             batch_size=recipe.prediction.batch_size,
             window_batches=recipe.task.inputs.window_batches,
         )
-        self.ensemble = ensemble_of(self.model, self._windows, recipe, merged=True)
-        self._scoring = ensemble_of(self.model, self._windows, recipe, merged=False)
+        self.ensemble = ensemble_of(self.model, self._windows, recipe)
         self._heads = Kept[Any](2 * recipe.partition.shards)  # of a shard's model, and of its prototypes
         self._parts = Kept[Part](PARTS)
 
@@ -183,8 +182,8 @@ class Workshop:
         change its bits."""
         answers = Answers.of(self._recipe, tuple(self._labels))
         with exact_numerics(self.device, self._recipe.training):
-            chain: list[Any] = [self._scoring.prepared(block, tensors) for block, tensors in blocks]
-        logits = self._scoring.logits([chain], rows)[0]
+            chain = [self.model.prepare(block, tensors) for block, tensors in blocks]
+        logits = self.ensemble.logits([chain], rows)[0]
         return answers.score(logits, answers.target.expected(rows), self.counts(rows))
 
     def counts(self, rows: pa.Table) -> list[int] | None:
