@@ -229,10 +229,8 @@ class Stack:
     """The adapters of several members, block by block: the base runs once on the rows of all, and each adds its own
     update. Nothing of it is on the model but within `on`.
 
-    Args:
-        modules: the bare model's, by full name.
-        chains: the members', the longest first, so that those that have a block are always the first ones.
-        heads: linear modules of which each member has its own parameters, by full name; none: `heads_on` does nothing.
+    The longest chains come first, so that the members that have a block are always the first ones. `heads` are linear
+    modules of which each member has its own parameters, by full name; without, `heads_on` does nothing.
     """
 
     def __init__(

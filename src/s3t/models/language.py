@@ -395,9 +395,8 @@ class Decoding:
     def step(self, going: Mapping[int, int], joining: Sequence[Sequence[int]]) -> Tensor:
         """Logits of the next tokens, members x texts x words: of texts that go on, in their order, then of new ones.
 
-        Args:
-            going: the newest token of each text that goes on, by its place in the step before.
-            joining: tokens of each new text, at least one.
+        `going` has the newest token of each text that goes on, by its place in the step before; `joining` the tokens of
+        each new text, at least one.
         """
         logits = []
         self._rows = self._kept(self._rows, going) if self._rows is not None and going else None

@@ -260,11 +260,7 @@ class TextBatch:
     """Texts that the same members write side by side, one token of each in a step (continuous batching).
 
     At most `size` of them are under way; the others wait. Where the model can, a waiting text joins as soon as another
-    has ended, else when all have.
-
-    Args:
-        chains: the members, which are given with their shards; these have the same weight.
-        size: the largest number of texts under way.
+    has ended, else when all have. The members' shards have the same weight.
     """
 
     def __init__(

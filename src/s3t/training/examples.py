@@ -78,12 +78,10 @@ class SliceStates:
 
 
 class Examples:
-    """The records of a prefix, slice after slice.
+    """The records of a prefix, slice after slice; without states at the border, a pass starts at the inputs.
 
-    Args:
-        states: of each slice, the states at the border; without them a pass starts at the inputs.
-        selected: of each slice, the records that are trained on; None: all.
-        augment: changes a record by the epoch's seed and the record's own token.
+    `selected` are the records of each slice that are trained on; None: all. `augment` changes a record by the epoch's
+    seed and the record's own token.
     """
 
     def __init__(

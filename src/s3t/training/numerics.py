@@ -11,9 +11,10 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from importlib.metadata import version
+from typing import Any
 
 import torch
 
@@ -111,27 +112,23 @@ def exact_numerics(device: torch.device, training: TrainingSettings) -> Iterator
     """
     if training.precision == "auto" or training.threads == "auto":
         raise ValueError("precision and threads must be resolved before anything is computed")
-    with ALONE:
-        deterministic = torch.are_deterministic_algorithms_enabled()
+    deterministic: Any = torch.utils.deterministic
+    with ALONE, ExitStack() as restored:
         warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
-        threads, dtype = torch.get_num_threads(), torch.get_default_dtype()
-        matmul = torch.get_float32_matmul_precision()
-        filled = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
+        restored.callback(
+            torch.use_deterministic_algorithms, torch.are_deterministic_algorithms_enabled(), warn_only=warn_only
+        )
+        restored.callback(setattr, deterministic, "fill_uninitialized_memory", deterministic.fill_uninitialized_memory)
+        restored.callback(torch.set_num_threads, torch.get_num_threads())
+        restored.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
+        restored.callback(torch.set_default_dtype, torch.get_default_dtype())
         if device.type == "cuda":
             # cuBLAS asks for it, and reads it once; a value that the user chose stays.
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
-        torch.utils.deterministic.fill_uninitialized_memory = FILL_NEW_MEMORY  # type: ignore[attr-defined]
+        deterministic.fill_uninitialized_memory = FILL_NEW_MEMORY
         torch.set_num_threads(training.threads)
         torch.set_float32_matmul_precision("highest")  # no TF32, no bfloat16 behind our back
         torch.set_default_dtype(torch.float32)
-        reduced = training.precision == "bfloat16"
-        try:
-            with torch.autocast(device.type, torch.bfloat16, enabled=reduced, cache_enabled=False):
-                yield
-        finally:
-            torch.set_default_dtype(dtype)
-            torch.set_float32_matmul_precision(matmul)
-            torch.set_num_threads(threads)
-            torch.utils.deterministic.fill_uninitialized_memory = filled  # type: ignore[attr-defined]
-            torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
+        with torch.autocast(device.type, torch.bfloat16, enabled=training.precision == "bfloat16", cache_enabled=False):
+            yield

@@ -81,12 +81,9 @@ def train_stage(
 ) -> tuple[StageTensors, int]:
     """Train a block, 1 for the top one, and the head; both, and the number of steps, 0 where there is no record.
 
-    The base model is restored at the end.
-
-    Args:
-        frozen: trained blocks above, in the order of their training.
-        start: initial block and head, from an earlier stage. Without it the block is drawn; the head is that of the
-            last frozen block's stage, or drawn.
+    `frozen` are the blocks that were trained before, in that order. `start` is the initial block and head, from an
+    earlier stage; without it the block is drawn, and the head is that of the last frozen block's stage, or drawn. The
+    base model is restored at the end.
     """
     device = model.base.device
     devices = [device] if device.type == "cuda" else []
