@@ -246,8 +246,7 @@ class Stack:
         if any(later.keys() - earlier.keys() for earlier, later in pairwise(held)):
             raise ValueError("the longest members come first")
         self._blocks = {
-            block: _stacked([blocks[block] for blocks in held if block in blocks], dtype)
-            for block in (held[0] if held else ())
+            block: _stacked([blocks[block] for blocks in held if block in blocks], dtype) for block in held[0]
         }
         self._heads = {
             target: {

@@ -53,20 +53,16 @@ class Sampling:
     """So many of the likeliest tokens are told beside each token, with their probabilities; None: nothing is."""
 
     def __post_init__(self) -> None:
-        problems = []
-        if self.max_new_tokens < 1:
-            problems.append(f"max_new_tokens: {self.max_new_tokens}; give at least 1")
-        if not (math.isfinite(self.temperature) and self.temperature >= 0):
-            problems.append(f"temperature: {self.temperature}; give 0 or more")
-        if not 0 < self.top_p <= 1:
-            problems.append(f"top_p: {self.top_p}; give more than 0, and at most 1")
-        if isinstance(self.stop, str) or not all(isinstance(text, str) and text for text in self.stop):
-            problems.append("stop: give texts, none of them empty, in a list")
-        if not 0 <= self.seed < 2**63:
-            problems.append(f"seed: {self.seed}; give 0 to 2^63-1")
-        if self.n < 1:
-            problems.append(f"n: {self.n}; give at least 1")
-        if problems:
+        texts = not isinstance(self.stop, str) and all(isinstance(text, str) and text for text in self.stop)
+        right = {
+            f"max_new_tokens: {self.max_new_tokens}; give at least 1": self.max_new_tokens >= 1,
+            f"temperature: {self.temperature}; give 0 or more": 0 <= self.temperature < math.inf,
+            f"top_p: {self.top_p}; give more than 0, and at most 1": 0 < self.top_p <= 1,
+            "stop: give texts, none of them empty, in a list": texts,
+            f"seed: {self.seed}; give 0 to 2^63-1": 0 <= self.seed < 2**63,
+            f"n: {self.n}; give at least 1": self.n >= 1,
+        }
+        if problems := [problem for problem, holds in right.items() if not holds]:
             raise InputError("generate", problems)
 
     def draws(self, prompt: int, choice: int) -> torch.Generator:

@@ -15,7 +15,6 @@ from s3t.events import Progress, WorkStep, silent
 from s3t.models.base import Pooling, pooled
 from s3t.models.blocks import Model
 from s3t.models.encoders import Encoder
-from s3t.models.layers import removed
 from s3t.models.passes import Batch, Passes
 from s3t.tasks.task import ANSWERED
 from s3t.training.examples import EncodedSlice
@@ -65,7 +64,7 @@ class HeadInputs:
         caught: list[Tensor] = []
         _, linear = passes.base.last_linear
         hook = linear.register_forward_pre_hook(lambda _, inputs: caught.append(inputs[0].detach().float()))
-        with removed(hook), torch.no_grad():
+        with hook, torch.no_grad():
             passes.logits(batch)
         (states,) = caught
         return states[batch[ANSWERED]] if ANSWERED in batch else states

@@ -34,8 +34,6 @@ WIDTH_A_THREAD = 192
 both precisions: a step takes at most a tenth more CPU seconds than on one thread. At 128, two can take half as much
 again (`python -m benchmarks.together --part widths`). A whole training at width 384 took 1.15 times the CPU seconds."""
 
-Environment = dict[str, str]
-
 
 def resolve_device(device: str) -> torch.device:
     if device == "auto":
@@ -89,12 +87,12 @@ def slow_precision(device: torch.device, training: TrainingSettings) -> str | No
 
 
 @cache
-def _versions() -> Environment:
+def _versions() -> dict[str, str]:
     """Versions of the libraries, which a process imports once: reading their metadata takes a tenth of a tiny stage."""
     return {name: version(name) for name in _PACKAGES}
 
 
-def environment(device: torch.device, *, quantized: bool = False) -> Environment:
+def environment(device: torch.device, *, quantized: bool = False) -> dict[str, str]:
     if device.type == "cuda":
         processor = f"{torch.cuda.get_device_name(device)}, CUDA {torch.version.cuda}"
     else:
