@@ -2,8 +2,7 @@
 
 Trained blocks are merged into copies of the base's weights, or computed beside quantised ones; PEFT puts on the one
 that is trained. A whole model's parameters take the place of the base's. Every mount starts from the bare base model
-and takes every tensor of every block, so that no block keeps its initial values. Unmounting restores the base's own
-modules and parameters.
+and takes every tensor of every block, so that no block keeps its initial values.
 """
 
 from __future__ import annotations
@@ -226,10 +225,7 @@ class Model:
                 raise unfit(f"base_model: the head's {path} is a {kind}, which s3t cannot initialise")
 
     def thaw(self) -> list[nn.Parameter]:
-        """Make the block that was added and the head trainable, and nothing else; their parameters.
-
-        The base stays in evaluation mode; an adapter's own dropout is on.
-        """
+        """Make the block that was added and the head trainable, with an adapter's own dropout; their parameters."""
         model = self.base.model.requires_grad_(False)
         own = [*self._block_parameters().values(), *self.base.head_parameters().values()]
         if self.adapter is None:

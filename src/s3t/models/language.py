@@ -139,10 +139,7 @@ class LanguageEncoder(Encoder):
         return ids if ids[: len(self._begin)] == self._begin else self._begin + ids
 
     def exchanges(self, rows: pa.Table) -> tuple[list[list[int]], list[str]]:
-        """Tokens of each record after which a model writes, and the text that the data has there.
-
-        That text is the completion, or the last turn of the assistant.
-        """
+        """Tokens of each record after which a model writes, and its completion, or last turn of the assistant."""
         names = rows.schema.names
         if "prompt" in names:
             return self.prompts(rows), rows["completion"].to_pylist()

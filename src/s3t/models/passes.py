@@ -235,10 +235,8 @@ def run_model(model: nn.Module, batch: Batch) -> Any:
 
 
 class Passes:
-    """Passes through one base model, whatever blocks are on it.
-
-    The first pass from the inputs finds out the form in which layers return their states (bare or in a tuple). It also
-    finds the module whose output is the first layer's input; later passes from a border skip that module.
+    """Passes through one base model, whatever blocks are on it. The first one from the inputs finds out what is needed
+    to start above them.
 
     With a `packing`, texts share rows; with `checkpointing`, layers keep their inputs alone for the backward pass.
     """

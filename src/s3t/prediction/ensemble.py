@@ -141,8 +141,8 @@ def _is_chain(keys: Sequence[str], entries: Sequence[_Entry]) -> bool:
 class Windows:
     """Division of inputs into windows and batches: a function of the inputs and declared numbers alone.
 
-    `window_batches` are encoded at a time. Within them, texts are sorted by their length. On a CPU a batch is smaller
-    than `batch_size` where its padding would cost more than another pass.
+    `window_batches` are encoded at a time. On a CPU a batch is smaller than `batch_size` where its padding would cost
+    more than another pass.
     """
 
     def __init__(self, encoder: Encoder, *, batch_size: int, window_batches: int) -> None:

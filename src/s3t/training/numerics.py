@@ -106,7 +106,7 @@ def exact_numerics(device: torch.device, training: TrainingSettings) -> Iterator
     """Set deterministic kernels, the resolved precision and number of threads, and restore torch's settings at exit.
 
     These are settings of the process, so one stage, prediction or loading of a model at a time is within; other threads
-    wait. They are put back afterwards (but for cuBLAS's workspace, which is read once).
+    wait.
     """
     if training.precision == "auto" or training.threads == "auto":
         raise ValueError("precision and threads must be resolved before anything is computed")
