@@ -33,8 +33,8 @@ def _float(text: str) -> float:
 _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_no_number, parse_float=_float)
 
 
-def read_json(content: bytes | str) -> Any:
-    """The value of a JSON text, in UTF-8 if it is bytes.
+def read_json(content: bytes | str, *, remedy: str = "") -> Any:
+    """The value of a JSON text, in UTF-8 if it is bytes. `remedy` is for text that is no JSON at all.
 
     >>> read_json(b'{"a": [1, 2.5]}')
     {'a': [1, 2.5]}
@@ -42,6 +42,7 @@ def read_json(content: bytes | str) -> Any:
     Traceback (most recent call last):
     s3t.json_text.JsonError: gives a key of an object twice; keep one of the two
     """
+    then = f"; {remedy}" if remedy else ""
     try:
         return _DECODER.decode(content if isinstance(content, str) else content.decode("utf-8-sig"))
     except JsonError:
@@ -49,9 +50,9 @@ def read_json(content: bytes | str) -> Any:
     except UnicodeDecodeError:
         problem = "is not UTF-8 text; save it as UTF-8"
     except json.JSONDecodeError as error:
-        problem = f"is not JSON, from character {error.pos + 1} on"
+        problem = f"is not JSON, from character {error.pos + 1} on{then}"
     except RecursionError:
-        problem = "is not JSON: it is nested too deeply"
+        problem = f"is not JSON: it is nested too deeply{then}"
     except ValueError:
         problem = "holds a number of too many digits; write it as text"
     raise JsonError(problem)  # here, where no error is handled that quotes what it could not read

@@ -207,7 +207,7 @@ def problems_of(recipe, table, tmp_path):
         ([{"role": "user", "content": "w1"}], "line 2: column 'messages' has no turn of an assistant"),
         ([], "is no list of messages"),
         ([{"role": "user", "content": "\ud800"}], "content with half a surrogate pair"),
-        ("{", "is no JSON"),
+        ("{", "is not JSON"),
         ([{"role": "user"}], "message 1: has no content"),
         ([{"role": "user", "content": "w1", "tool_calls": [{"secret": 1}]}], "message 1: has 1 more fields"),
         ([{"says": "human", "value": "w1"}], "message 1: has no role"),

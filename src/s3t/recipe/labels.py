@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from s3t.recipe import Recipe
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 
 def name_of(value: Any) -> str | None:
@@ -58,27 +55,15 @@ def refuse_untyped(names: Iterable[Any], what: str) -> None:
         raise ValueError(f"{untyped} are booleans, numbers or null to YAML; put such {what} in quotes")
 
 
-class LabelNames:
-    """A recipe's label set, and the values of the label column that stand for each label.
+def label_of(value: Any, labels: Mapping[str, str]) -> str | None:
+    """The label of a cell, among labels by the names of their values; None if it holds none. An undeclared label is
+    returned unchanged. A boolean is the label `true`, else `True`, else what 1 stands for.
 
-    >>> from s3t.recipe import Recipe
-    >>> recipe = Recipe(task="text-classification", base_model="m", columns={"text": "t"}, labels={0: "no", 1: "yes"})
-    >>> [LabelNames(recipe).label_of(value) for value in (1, "1", "yes", True, 7)]
+    >>> [label_of(value, {"no": "no", "yes": "yes", "1": "yes"}) for value in (1, "1", "yes", True, 7)]
     ['yes', 'yes', 'yes', 'yes', '7']
     """
-
-    def __init__(self, recipe: Recipe) -> None:
-        declared = recipe.labels if isinstance(recipe.labels, list) else []
-        self._labels = {label: label for label in declared} | (recipe.label_names or {})
-        """The label of each value."""
-
-    def label_of(self, value: Any) -> str | None:
-        """The label of a cell; None if it holds none. An undeclared label is returned unchanged.
-
-        A boolean is the label `true`, else `True`, else what 1 stands for.
-        """
-        name = name_of(value)
-        if name is None or name in self._labels or not isinstance(value, bool):
-            return name if name is None else self._labels.get(name, name)
-        candidates = (self._labels[other] for other in (str(value), str(int(value))) if other in self._labels)
-        return next(candidates, name)
+    name = name_of(value)
+    if name is None:
+        return None
+    names = [name, str(value), str(int(value))] if isinstance(value, bool) else [name]
+    return next((labels[each] for each in names if each in labels), name)

@@ -7,6 +7,7 @@ import itertools
 import math
 import re
 from collections.abc import Hashable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, get_args
 
@@ -44,10 +45,8 @@ def load_recipe(path: str | Path) -> Recipe:
 
 
 def read_yaml(path: Path, *, ours: bool = False) -> Any:
-    """The content of a YAML file.
-
-    A file that s3t wrote (`ours`, by `to_yaml`) may have any length. A `ValueError` says why it cannot be read, and
-    quotes nothing of it but a key that is given twice: it may be a file of records, or hold a salt.
+    """The content of a YAML file; one that s3t wrote (`ours`, by `to_yaml`) may have any length. A `ValueError` says
+    why it cannot be read, and quotes nothing of it but a key that is given twice: it may hold a salt, or records.
     """
     if (problem := reading_problem(path)) is not None:
         raise ValueError(problem)
@@ -58,13 +57,10 @@ def read_yaml(path: Path, *, ours: bool = False) -> Any:
         raise ValueError(f"cannot be read: {error.strerror}; check the path") from None
     if len(content) > MOST_BYTES and not ours:
         raise ValueError(f"is longer than {MOST_BYTES // 10**6} MB; check the path")
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        text = None
-    if text is None:  # raised here, where no error is handled that quotes what it could not read
-        raise ValueError("is not YAML: it is not UTF-8 text; save it as UTF-8")
-    return parse_yaml(text, ours=ours)
+    with suppress(UnicodeDecodeError):
+        return parse_yaml(content.decode("utf-8-sig"), ours=ours)
+    # Raised here, where no error is handled that quotes what it could not read.
+    raise ValueError("is not YAML: it is not UTF-8 text; save it as UTF-8")
 
 
 def parse_yaml(text: str, *, ours: bool = False) -> Any:
@@ -132,10 +128,8 @@ def to_yaml(content: Any, **style: Any) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML loader of the core schema that refuses a key given twice; plain YAML takes the last.
-
-    Nor are there aliases (`*name`) that make of a short file more than a long one could hold, or that hold themselves.
-    """
+    """YAML loader of the core schema that refuses a key given twice, and aliases (`*name`) that hold themselves or make
+    of a short file more than a long one could hold."""
 
     yaml_implicit_resolvers: Any = dict.fromkeys([None], _RESOLVERS)  # in place of SafeLoader's, of YAML 1.1
 
@@ -196,13 +190,12 @@ def recipe_from(content: Recipe | Mapping[str, Any] | str | Path, *, where: str 
     raise RecipeError(where, _all_problems(content))
 
 
-# Takes the place of a wrong field, where leaving it out would be a problem of its own.
 _STAND_INS: dict[tuple[str, ...], Any] = {("labels",): "infer", ("base_model",): "stand-in"}
+"""Takes the place of a wrong field, where leaving it out would be a problem of its own."""
 
 
 def _all_problems(content: Mapping[str, Any]) -> list[str]:
-    """Every problem. Checks across fields wait until each field is right, so wrong ones are left out and it is asked
-    again."""
+    """Every problem. Checks across fields wait until each field is right, so wrong ones are left out, and again."""
     problems: dict[str, None] = {}
     wrong: set[tuple[str, ...]] = set()
     left = copy.deepcopy(dict(content))

@@ -137,11 +137,8 @@ def _by_name(value: Any) -> Any:
 
 
 class Group(Section):
-    """A declared column sends records to declared slices, and declared probabilities say which lose records.
-
-    A person's chance of asking for a deletion may be known to depend on a group (age, country, product). Whose slices
-    are hit often is then declared, never counted: a prior that followed the records would be fitted on them. Checked by
-    the recipe, which knows slices and columns.
+    """A declared column sends records to declared slices, and declared probabilities say which lose records: a prior
+    that was counted would be fitted on the records. Checked by the recipe, which knows slices and columns.
     """
 
     model_config = ConfigDict(allow_inf_nan=True)  # said of the group that has it
@@ -157,10 +154,8 @@ class Group(Section):
         return tuple(sorted(self.slices[name]))
 
     def prior(self) -> tuple[float, ...]:
-        """Probability of each slice of a shard to be hit by a deletion.
-
-        A slice of group g weighs `deletion[g]`, and the weights are divided by their sum. So slices count as equally
-        large: how many records a group has is not declared, and must not be counted.
+        """Probability of each slice of a shard to be hit by a deletion. Slices count as equally large: how many records
+        a group has is not declared, and must not be counted.
 
         >>> Group(column="age", slices={"young": [0], "old": [1, 2]}, deletion={"young": 0.3, "old": 0.15}).prior()
         (0.5, 0.25, 0.25)
@@ -214,26 +209,22 @@ class Partition(Section):
     salt: SecretStr | None = Field(default=None, min_length=1)
     """The secret that assigns records to slices. Drawn at init if absent; kept in the run, mode 0600."""
     group: Group | None = None
-    """A column that sends records to declared slices of their shard, and how probable deletions are in each group."""
+    """Sends records to declared slices of their shard."""
 
 
 class MethodSettings(Section):
     """The system: parameters that a stage trains, its starting point, and the parts of a model. See `core.Method`."""
 
     name: Annotated[str, BeforeValidator(_method_name)] = "s3t"
-    """s3t: stage k trains block k, the blocks of the stages before it frozen (the paper's). sisa: every stage trains
-    the whole adapter on, from the stage before (Bourtoule et al. 2021; with one shard, sequential training). protosisa:
-    sisa, and beside it class means of the base model's features (Yan et al. 2022; see prediction.sisa_weight). full:
-    one adapter, on the one slice of the one shard. ridge: nothing is trained; one linear head is solved for features of
-    the base model, from what each slice leaves (see `ridge`)."""
+    """s3t: stage k trains block k, the blocks before it frozen (the paper's). sisa: each stage trains the whole adapter
+    on (Bourtoule et al. 2021). protosisa: sisa, with class means of the base model's features (Yan et al. 2022). full:
+    one adapter, on the one slice of the one shard. ridge: no training; one linear head is solved (see `ridge`)."""
     replay: Float = Field(default=1.0, ge=0.0, le=1.0)
-    """s3t: the share of the earlier slices' records that a stage sees again, chosen by keyed hash of the record. 1 is
-    the paper's cumulative training, 0 its own slice only."""
+    """s3t: share of the earlier slices' records that a stage sees again, by keyed hash. 1: all, as the paper."""
     direction: Literal["top-down", "bottom-up"] = "top-down"
     """s3t: the first stage trains the top block (the paper's) or the bottom one."""
     trainable: Trainable = "adapter"
-    """sisa, protosisa, full: a stage trains an adapter, or all parameters of the model (the original SISA's);
-    then `adapter` has no effect."""
+    """sisa, protosisa, full: train an adapter, or all parameters; then `adapter` has no effect."""
 
     def made(self) -> Method:
         return method_named(**self.model_dump())
@@ -243,13 +234,13 @@ class Sequences(Section):
     """The orders in which a shard's slices are trained."""
 
     budget: Annotated[int | None, NUMBERS] = Field(default=None, ge=1)
-    """B: orders a shard. By default as many as there are slices, and at most 4; with selector full, all L!."""
+    """B: orders a shard. By default L, at most 4; with selector full, all L!."""
     selector: str = DEFAULT_SELECTOR
-    """Algorithm that chooses the B orders. survival: maximises the expected depth after deletions; cyclic,
-    cyclic-adjacent, bms, conditional, sorted-cyclic, random, full: the paper's."""
+    """Algorithm that chooses the B orders: survival (ours); the paper's cyclic, cyclic-adjacent, bms, conditional,
+    sorted-cyclic, random and full."""
     prior: Annotated[list[float] | list[list[float]] | None, NUMBERS] = None
-    """The probability that a deletion in a shard falls on each slice: L numbers, or m rows of L; each row adds up
-    to 1. Declared, not counted. By default uniform, or what partition.group declares."""
+    """Declared probability that a deletion in a shard falls on each slice: L numbers, or m rows of L; a row adds up to
+    1. By default uniform, or what partition.group declares."""
     vary_by_shard: bool = False
     """Give shards different orders of the same quality."""
     horizon: Annotated[list[Annotated[int, Field(ge=1, le=10_000)]], NUMBERS] = Field(
@@ -281,8 +272,7 @@ class Adapter(Section):
     layers: Annotated[Literal["all"] | Annotated[int, Field(ge=1, le=10_000)], NUMBER] = "all"
     """The other methods: transformer layers of the adapter, from the top."""
     target_modules: list[str] | Literal["all-linear"] = "all-linear"
-    """The modules to adapt in each layer, by their last name (query) or a longer tail (attention.output.dense);
-    all-linear takes every linear module of the layer."""
+    """Linear modules to adapt, by last name (query) or longer tail (attention.output.dense)."""
     feedforward_modules: list[str] = Field(default=[])
     """IA3 alone: target modules that scale their input instead of their output."""
     rank: Int = Field(default=16, ge=1, le=4_096)
@@ -335,11 +325,9 @@ class Text(Section):
     max_length: Int = Field(default=128, ge=1, le=1_000_000)
     """Tokens a record, special ones included; longer texts are cut."""
     special_tokens: Literal["plain", "control"] = "plain"
-    """Letters of a control token in a text, such as [SEP]: plain, they are letters; control, they are the token."""
+    """What the letters of a control token, such as [SEP], are: plain, letters; control, the token."""
     pooling: Literal["auto", "mean", "first", "last"] = "auto"
-    """Token states that the linear head reads: their mean, or the first or last token's. auto: that for which the base
-    model was made, by sentence-transformers' files; else a causal model's last token, and any other's first; resolved
-    at init and kept."""
+    """Token states that the linear head reads. auto: what the base model was made for; resolved at init and kept."""
 
 
 class Language(Section):
@@ -348,15 +336,13 @@ class Language(Section):
     max_length: Int = Field(default=512, ge=2, le=1_000_000)
     """Tokens a record, special ones included; longer ones are cut at their end."""
     special_tokens: Literal["plain", "control"] = "plain"
-    """Letters of a control token in a prompt, a completion, a text or a message, such as <|im_end|>: plain, they are
-    letters; control, they are the token."""
+    """What the letters of a control token, such as <|im_end|>, are: plain, letters; control, the token."""
     date: datetime.date | None = None
     """The day that a chat template writes, if it asks for one. null: that of init; resolved there and kept."""
     longer: Literal["cut", "refuse"] = "cut"
     """cut: cut longer records, and count them at init. refuse: init takes no data with longer records."""
     loss: Literal["completion", "all"] = "completion"
-    """Tokens that are learned: completions and the turns of assistants, with the end of the text; or prompts and other
-    turns, too. Of a text column, all are."""
+    """Tokens that are learned: completions and the assistant's turns, with the end of the text; or all."""
 
 
 class Image(Section):
@@ -367,8 +353,7 @@ class Image(Section):
     std: Annotated[list[Annotated[float, Field(gt=0, le=1_000)]], NUMBER] = Field(default=[0.5])
     """Standard deviation a channel, after division by 255; one number serves all channels."""
     crop: Int = Field(default=0, ge=0, le=1_024)
-    """Largest random shift of a training image, in pixels of the model's input, drawn for each record and epoch. The
-    gap is filled by reflection."""
+    """Pixels by which a training image is shifted at most, drawn for each record and epoch; edges are mirrored."""
     flip: bool = False
     """Mirror training images left to right with probability 1/2, drawn for each record and epoch."""
 
@@ -382,11 +367,10 @@ class Ridge(Section):
     """Features for which method ridge, and head: ridge, solve a head."""
 
     layers: Int = Field(default=3, ge=0, le=1_000)
-    """Layers whose states are joined: the last one, and others at equal distances below it. 0, of head: ridge: what
-    the last module of the model's own head reads, whose place the solved head then takes, also in exports."""
+    """Layers whose states are joined: the last, and others at equal distances below it. 0, of head: ridge: what the
+    last module of the model's own head reads, whose place the solved head then takes."""
     projection: Int = Field(default=1024, ge=0, le=20_000)
-    """More features, by a drawn projection of the last layer's and a ReLU (RanPAC, arXiv 2307.02251); 0: none.
-    head: ridge has 0 where nothing is said."""
+    """More features, by a drawn projection of the last layer's and a ReLU (RanPAC, arXiv 2307.02251); 0: none."""
 
 
 Shortcut: TypeAlias = Literal["packing", "first-token"]
@@ -397,16 +381,15 @@ class TrainingSettings(Section):
 
     class_weight: Literal["balanced"] | dict[LabelKey, Annotated[Float, Field(gt=0, le=1e6)]] | None = None
     """Classification: weight of a record's loss by its label, {fraud: 5}; 1 if not named. balanced: inverse to the
-    label's number of records in the stage's own slices, so that nothing of a deleted record is in it."""
+    label's count in the stage's own slices."""
     epochs: Int = Field(default=4, ge=0, le=10_000)
     """Passes over the records of the prefix, a stage."""
     batch_size: Int = Field(default=32, ge=1, le=1_000_000)
     """Records a step."""
     micro_batch: Int | None = Field(default=None, ge=1, le=1_000_000)
-    """Records a pass. The gradients of a step's passes are added up in their order; null: one pass a step."""
+    """Records a pass, whose gradients a step adds up in order; null: one pass a step."""
     checkpointing: bool = False
-    """Keep only each layer's input for the backward pass, and compute the rest again: less memory, about a third more
-    time, the same bits."""
+    """Compute layers again in the backward pass: less memory, about a third more time, the same bits."""
     learning_rate: Float = Field(default=2e-3, gt=0, le=1_000)
     """Peak learning rate of AdamW; of language models by default 0.0002."""
     head_learning_rate: Float | None = Field(default=None, gt=0, le=1_000)
@@ -420,30 +403,25 @@ class TrainingSettings(Section):
     max_grad_norm: Float | None = Field(default=1.0, gt=0, le=1_000_000_000)
     """Gradients are scaled down to this norm; null: never."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Precision of matrix products. auto: bfloat16 where the processor has it natively, else float32; resolved at init
-    and kept. Adapter weights and optimiser are float32."""
+    """Precision of matrix products and frozen weights; what is trained is float32. auto: bfloat16 where the processor
+    has it; resolved at init and kept."""
     quantization: Literal["none", "8bit", "4bit"] = "none"
-    """Bits of the frozen weights of the transformer layers, by bitsandbytes: 8bit (a scale a row), or 4bit (NF4, double
-    quantisation). Products are computed in `precision`. Less memory, slower; not for use_dora or trainable: all."""
+    """Bits of the layers' frozen weights, by bitsandbytes: 8bit (a scale a row), or 4bit (NF4, double quantisation)."""
     threads: Annotated[Literal["auto"] | Annotated[int, Field(ge=1, le=4096)], NUMBER] = "auto"
-    """Processor threads of a stage and of a prediction; another number can give other bits. auto: one for each
-    192 of the model's width, at most the cores of this machine, a container's quota and OMP_NUM_THREADS; resolved at
-    init and kept."""
+    """Processor threads of a stage and of a prediction; another number can give other bits. auto: by the model's width,
+    at most the cores there are; resolved at init and kept."""
     attention: Literal["auto", "eager", "sdpa", "model"] = "auto"
-    """Attention kernel: eager (separate matrix products), sdpa (torch's scaled_dot_product_attention), or model
-    (transformers' choice). auto: eager in bfloat16 on a CPU, where it is faster, else sdpa where the model has it;
-    resolved at init and kept."""
+    """Attention kernel: eager (matrix products), sdpa (torch's), or model (transformers' choice). auto: eager in
+    bfloat16 on a CPU, else sdpa where the model has it; resolved at init and kept."""
     shortcuts: Literal["auto"] | list[Shortcut] = "auto"
-    """Ways to compute less. packing: short texts of a batch share rows, each masked from the others. first-token: where
-    the head reads only the first token, the last layer's feed-forward part is computed for it alone. Logits change by
-    rounding alone. auto: all that a trial finds possible; resolved at init and kept."""
+    """packing: texts of a batch share rows, each masked from the others. first-token: if the head reads the first token
+    alone, the last layer's feed-forward part gets no other. auto: all that a trial finds right; kept at init."""
     trunk_cache: Literal["auto"] | bool = "auto"
-    """Compute the layers below a block once a slice, not at every step. auto: true where a trial at init gives the same
-    logits; resolved at init and kept."""
+    """Compute the layers below a block once a slice. auto: where a trial at init allows it; kept."""
     cache_memory: Bytes = Field(default=ByteSize(2 * 2**30), ge=0, le=2**50)
-    """Memory for the trunk cache of a process (4GiB); each of several workers has its own."""
+    """Memory of the trunk cache, for each process, as 4GiB or bytes."""
     cache_disk: Bytes = Field(default=ByteSize(32 * 2**30), ge=0, le=2**50)
-    """Disk space in the run folder for the part of the trunk cache that exceeds its memory."""
+    """Disk in the run folder for the rest of the trunk cache."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Training device. auto: a GPU if there is one."""
     seed: Int = Field(default=0, ge=0, le=MAX_SEED)
@@ -454,8 +432,8 @@ class Prediction(Section):
     """Ensemble prediction."""
 
     ensemble: Literal["shards", "sequences", "merged"] = "shards"
-    """Members: the deepest live prefix of every shard, or all live prefixes of each. Shards have equal weight. merged:
-    one model with the mean of the shards' weights, and one head (head: ridge); until it is there, the shards answer."""
+    """Members: each shard's deepest live prefix, or all live prefixes; shards weigh alike. merged: one model with the
+    mean of the shards' weights, and one head (head: ridge); until it is there, the shards answer."""
     aggregation: Literal["logits", "probabilities", "vote"] = "logits"
     """Mean of logits, mean of probabilities, or majority vote over the shards."""
     threshold: Float = Field(default=DEFAULT_THRESHOLD, gt=0, lt=1)
@@ -465,24 +443,21 @@ class Prediction(Section):
     select: Literal["depth", "validation"] = "depth"
     """Live order of a shard that serves: the deepest one, or the best one on `validation`."""
     validation: str | None = None
-    """select: validation: a file of public records with labels. None of them may be in the run's data; init keeps a
-    copy."""
+    """File of public records with labels, none of them the run's; init keeps a copy."""
     sisa_weight: Float = Field(default=0.5, ge=0.0, le=1.0)
-    """protosisa: the weight of a shard's model beside its prototypes, whose weight is the rest."""
+    """protosisa: weight of a shard's model; prototypes have the rest."""
     prototypes_alone: bool = False
-    """protosisa: let the prototypes of a shard answer when it has no live checkpoint. In the paper the shard is then
-    dead."""
+    """protosisa: prototypes answer for a dead shard, unlike in the paper."""
     batch_size: Int = Field(default=64, ge=1, le=1_000_000)
     """Rows a forward pass: inputs; above the layers that members share, inputs times members."""
     writing: Literal["auto", "batched", "single", "uncached"] = "auto"
-    """Language models: write several texts side by side, each by itself, or each without keeping what was computed of
-    earlier tokens (slow). auto: the first of them in which init finds that the model writes as whole passes do."""
+    """Language models write texts side by side, each by itself, or each without a cache (slow). auto: the first in
+    which init finds the model right."""
     adapter_memory: Bytes = Field(default=ByteSize(2**30), ge=0, le=2**50)
-    """Bytes of blocks and heads kept in memory between answers, with the copies for members that answer side by side;
-    also as text, like 512MiB."""
+    """Memory for blocks, heads, merged weights and copies between answers, as 512MiB or bytes."""
     merged_memory: Bytes = Field(default=ByteSize(2**29), ge=0, le=2**50)
-    """Fold adapters into copies of the base's weights if the copies of all shards at full depth fit into so many bytes,
-    and into `adapter_memory` beside the rest. Faster, other last bits. 0: never."""
+    """Members answer with merged weights if those of all shards at full depth fit here and into `adapter_memory`:
+    faster, other last bits. 0: never."""
 
 
 class BelowDepth(Section):
@@ -509,8 +484,7 @@ class RepairAsNeeded(Section, AsNeeded):
     policy: Literal["as-needed"]
     """Its name."""
     level: Level | None = None
-    """The level of service. If the first three fields are absent, the cheapest chains that meet it are computed when
-    the recipe is read."""
+    """In place of these, what is served: the cheapest chains that serve it are computed when the recipe is read."""
 
     @model_validator(mode="before")
     @classmethod
@@ -564,18 +538,14 @@ class DeletionSettings(Section):
     """Deletion of records."""
 
     repair: RepairPolicy = "on-exhaustion"
-    """Condition under which a deletion also repairs. on-exhaustion: no shard answers (the paper's). manual: never.
-    below-depth: k: a shard serves with fewer than k slices. eager: a stage was lost. policy: as-needed: only what a
-    main chain and its spares lack."""
-
+    """When a deletion also repairs. on-exhaustion: if no shard answers (the paper's). manual: never. below-depth: k: if
+    a shard has fewer than k slices. eager: if a stage was lost. policy: as-needed: if a chain or spare lacks one."""
     erase_within: Float = Field(default=0.0, ge=0.0, le=31_536_000.0)
-    """Seconds after a deletion within which its slices are rewritten; 0: before the deletion returns. Stages trained on
-    the record are removed at once in any case. A larger number saves rewriting a large slice for every request; the
-    operator must then run `s3t erase` in time, or use the run."""
+    """Seconds after a deletion within which its slices are rewritten; 0: before it returns. Stages are removed at once.
+    With a larger number the operator must run `s3t erase` in time, or use the run."""
     export_hook: list[str] | None = None
-    """Command that unloads and deletes an export with a deleted record in it: program and arguments, without a shell;
-    {name}, {path} and {host} stand for the export's. If it ends with 0, the export is withdrawn. null: the operator
-    says so, with `s3t export RUN --withdrawn NAME`."""
+    """Command that withdraws an export with a deleted record in it: program and arguments, without a shell; {name},
+    {path} and {host} stand for the export's. null: the operator says so, with `s3t export RUN --withdrawn NAME`."""
 
     @field_validator("export_hook")
     @classmethod
@@ -583,18 +553,14 @@ class DeletionSettings(Section):
         if arguments is None:
             return None
         program, *rest = arguments or [""]
-        strange = [
-            name for argument in arguments for name in re.findall(r"\{\w+\}", argument) if name not in _OF_EXPORT
-        ]
+        strange = [name for name in re.findall(r"\{\w+\}", " ".join(arguments)) if name not in _OF_EXPORT]
         if not program.strip():
             raise ValueError("a command begins with a program; name one, or take the field out")
         if any(name in program for name in _OF_EXPORT):
-            raise ValueError(
-                "the program may not depend on the export; put {name}, {path} or {host} into its arguments"
-            )
+            raise ValueError("the program may not depend on the export; put {name}, {path} or {host} into an argument")
         if strange:
             raise ValueError(f"there is no {strange[0]}: use {{name}}, {{path}} or {{host}}")
-        if any("\0" in argument for argument in arguments):
+        if "\0" in " ".join(arguments):
             raise ValueError("an argument holds a null byte; take it out")
         if not any("{name}" in argument or "{path}" in argument for argument in rest):
             raise ValueError("no argument holds {name} or {path}, so the command could not tell which export to unload")
@@ -659,37 +625,33 @@ def filled(text: str, values: Mapping[str, str]) -> str:
     >>> filled("{premise} What was the {question}?", {"premise": "It rained.", "question": "effect"})
     'It rained. What was the effect?'
     """
-    return "".join(
-        literal + (values[name] if name is not None else "") for literal, name, _, _ in Formatter().parse(text)
-    )
+    return "".join(literal + (values[name] if name else "") for literal, name, _, _ in Formatter().parse(text))
 
 
 class Columns(Section):
     """Columns of the data, by role."""
 
     label: str = "label"
-    """The column of the label: a name of the label set; a list of them (multi-label tasks), one a word (token tasks);
-    or a number (regression)."""
+    """The column of the label: a name; a list of names (multi-label and token tasks); or a number (regression)."""
     delimiter: str | None = Field(default=None, min_length=1)
     """Separator of labels, words or tags, where columns of multi-label and token tasks hold text, not lists."""
     id: str | None = None
-    """The column of the record's id, unique. Without one, the id is the hash of content and subject, and
-    identical rows share it and leave together."""
+    """The column of the record's unique id. Without one, it is the hash of content and subject; identical rows share
+    it and leave together."""
     subject: str | None = None
     """The column of the person whose record it is. All records of a subject lie in one slice."""
     text: str | None = None
-    """The column of the text (text tasks, language models), or a template of several: {premise} What was the
-    {question}? Token tasks: the column of the lists of words."""
+    """The column of the text (token tasks: lists of words), or a template: {premise} What was the {question}?"""
     text_pair: str | None = None
     """Column of the second text, or a template, where the input is a pair (text tasks)."""
     prompt: str | list[str] | None = None
-    """Language models: the column of the prompt, or a template of several; or several templates, of which each record
-    takes the first whose columns are filled."""
+    """Language models: the column of the prompt; or a template, or several, of which each record takes the first whose
+    columns are filled."""
     completion: str | None = None
     """Language models: the column of the completion, or a template of several."""
     messages: str | list[str] | None = None
-    """Language models: the column of the chat: a list of messages, each with role and content (or from and value), or
-    such a list as JSON; or several columns, whose messages follow each other."""
+    """Language models: the column of the chat, a list of messages with role and content; or several columns, whose
+    messages follow each other."""
     image: str | None = None
     """The column of the image: encoded bytes, a Hugging Face image, or a path beside the data file (image tasks)."""
 
@@ -807,8 +769,7 @@ class Recipe(Section):
     """text-classification, text-ordinal-classification, text-multi-label-classification, text-regression,
     token-classification, causal-lm, image-classification or image-multi-label-classification."""
     base_model: str = Field(min_length=1)
-    """Public pre-trained model: a hub name, a local folder, or package:NAME/PATH for weights that lie in an
-    installed Python package."""
+    """Public model: a hub name, a folder, or package:NAME/PATH in an installed Python package."""
     revision: str | None = None
     """Commit or tag of a hub model."""
     columns: Columns
@@ -816,8 +777,7 @@ class Recipe(Section):
     labels: Annotated[list[str] | Literal["infer"] | None, BeforeValidator(_declared_labels)] = None
     """The label set, in order; or infer, which reads it from the data and is not exact (see docs/guarantees.md)."""
     label_names: Annotated[dict[str, str] | None, BeforeValidator(_named_values)] = None
-    """Values of the label column that stand for a label: {"0": negative, "1": positive}. Short form: labels:
-    {0: negative, 1: positive}."""
+    """Values of the label column that stand for a label. Short form: labels: {0: negative, 1: positive}."""
     method: Annotated[
         Method,
         GetPydanticSchema(lambda _, schema_of: schema_of(MethodSettings)),
@@ -826,8 +786,8 @@ class Recipe(Section):
     ] = method_named("s3t")
     """s3t, sisa, protosisa, full or ridge; or a mapping, for what else a method has."""
     head: Literal["trained", "ridge"] = "trained"
-    """The head that reads a model: that which its stages trained, or one that is solved from all live slices of the
-    run, whatever the model was trained on; until it is, the trained one answers."""
+    """Models answer with the head of their stages, or with one that is solved from all live slices of the run; until
+    it is, the trained one answers."""
     partition: Partition = Partition()
     """Shards and slices."""
     sequences: Sequences = Sequences()
@@ -849,9 +809,8 @@ class Recipe(Section):
     deletion: DeletionSettings = DeletionSettings()
     """Deletion of records."""
     ledger: Annotated[str, AfterValidator(_ledger_url)] | None = None
-    """A PostgreSQL database for the ledger, postgresql+psycopg://USER@HOST/DATABASE, for runs that several hosts use;
-    without it the ledger is a SQLite file in the run folder. No password here: that belongs into PGPASSWORD, ~/.pgpass
-    or the environment variable S3T_LEDGER, which overrides the URL."""
+    """A PostgreSQL database for runs of several hosts, postgresql+psycopg://USER@HOST/DATABASE; else SQLite in the run
+    folder. S3T_LEDGER overrides it. A password belongs there, or into PGPASSWORD or ~/.pgpass."""
 
     @model_validator(mode="before")
     @classmethod
@@ -968,10 +927,17 @@ class Recipe(Section):
             yield "prediction.select: there is nothing to choose from, for all live orders answer; take it out"
 
     def _task_problems(self) -> Iterator[str]:
-        task, target = self.task, self.task.target
-        inputs = [role for task in TASKS.values() for role in task.inputs.roles]
-        given = {role for role, column in self.columns.model_dump().items() if column}
-        yield from task.inputs.column_problems(given, inputs, task.name)
+        task, target, forms = self.task, self.task.target, self.task.inputs.forms
+        given = {role for other in TASKS.values() for role in other.inputs.roles if getattr(self.columns, role)}
+        used = given.intersection(task.inputs.roles)
+        least = [form for form in forms if not any(set(other) < set(form) for other in forms)]
+        wanted = ", or ".join(" and ".join(f"columns.{role}" for role in form) for form in least)
+        if not any(used.issuperset(form) for form in least):
+            yield f"task {task} needs {wanted}"
+        elif used not in map(set, forms):
+            yield f"task {task} needs one of these alone: {wanted}"
+        for role in sorted(given - used):
+            yield f"columns.{role} does not apply to task {task}"
         if task.inputs.in_words and is_template(self.columns.text or ""):
             yield f"columns.text: {task} takes no template; name one column"
         if self.text.pooling != "auto" and not task.pools:
@@ -1067,10 +1033,7 @@ class Recipe(Section):
             yield "prediction.ensemble: chains grown as needed do not answer side by side; use shards"
 
     def growth(self, orders: tuple[tuple[Order, ...], ...]) -> Growth:
-        """The policy of which stages are trained: given orders of each shard, or chains as `deletion.repair` says.
-
-        Costs of stages follow from declared numbers, never from times.
-        """
+        """The policy of which stages are trained: given orders of each shard, or chains as `deletion.repair` says."""
         asked = self.deletion.repair
         if not self.method.trains:
             return FixedOrders((((),),) * self.partition.shards)
@@ -1082,16 +1045,6 @@ class Recipe(Section):
     def readouts(self) -> Literal["", "each", "mean"]:
         """Models of which slices leave readouts: none, each that serves, or their mean."""
         return "" if self.head == "trained" else "mean" if self.prediction.ensemble == "merged" else "each"
-
-    @property
-    def solves_heads(self) -> bool:
-        """True if heads are solved from features of slices."""
-        return self.method.of_slices == "statistics" or self.head == "ridge"
-
-    @property
-    def answers_alone(self) -> bool:
-        """True if what is made of single slices answers where no model does."""
-        return not self.method.trains or self.prediction.prototypes_alone
 
     @property
     def stage_costs(self) -> StageCosts:
@@ -1117,10 +1070,8 @@ class Recipe(Section):
         return min(DEFAULT_BUDGET, slices)
 
     def settings(self, *, grouped: bool = True) -> tuple[Setting, ...]:
-        """Setting from which each shard's orders are chosen. A `SettingError` says everything that is wrong.
-
-        Without a prior, groups declare one; `grouped` is False where they are wrong, and have none.
-        """
+        """Setting from which each shard's orders are chosen; `grouped` is False where groups are wrong, and declare no
+        prior. A `SettingError` says everything that is wrong."""
         asked = self.sequences
         shared = Setting(
             slices=self.partition.slices,
@@ -1145,9 +1096,7 @@ class Recipe(Section):
 
     @property
     def slice_prior(self) -> tuple[float, ...] | None:
-        """Declared probability of each slice of a shard to be hit by a deletion (`Group.prior`); None without groups:
-        all slices are then equally probable.
-        """
+        """Declared probability of each slice of a shard to be hit by a deletion; None without groups."""
         group = self.partition.group
         return None if group is None else group.prior()
 
@@ -1156,11 +1105,6 @@ class Recipe(Section):
         """Tokens of a record at most; None for inputs without tokens."""
         section = getattr(self, self.task.inputs.section)
         return int(section.max_length) if self.task.inputs.has_tokens else None
-
-    @property
-    def refuses_longer(self) -> bool:
-        """True if a record with more tokens is an error, and is not cut."""
-        return self.task.inputs.section == "language" and self.language.longer == "refuse"
 
     @property
     def blocks(self) -> int:
@@ -1182,12 +1126,12 @@ _NO_BITS = {"device", "cache_memory", "cache_disk", "checkpointing"}
 
 
 def training_part(recipe: Recipe, *, labels: Sequence[str], validation: str | None = None) -> dict[str, Any]:
-    """The fields of a recipe that decide a stage's tensors, JSON-compatible, with every `auto` resolved: else the key
-    would not say what was computed. `validation` is the digest of the public records on which stages are tried.
-    """
+    """The fields of a recipe that decide a stage's tensors, JSON-compatible, with every `auto` resolved. `validation`
+    is the digest of the public records on which stages are tried."""
     if left := unresolved(recipe):
         raise ValueError(f"{', '.join(left)}: not resolved")
     (unused,) = {"layers", "layers_per_slice"} - {recipe.method.width}
+    solves_heads = recipe.method.of_slices == "statistics" or recipe.head == "ridge"
     return {
         "task": recipe.task.name,
         "labels": list(labels),
@@ -1197,7 +1141,7 @@ def training_part(recipe: Recipe, *, labels: Sequence[str], validation: str | No
         # The threshold decides how well public records are answered, which the manifest says.
         "validation": None if validation is None else [validation, recipe.prediction.threshold],
         **recipe.model_dump(mode="json", include={recipe.task.inputs.section}),
-        **(recipe.model_dump(mode="json", include={"ridge"}) if recipe.solves_heads else {}),
+        **(recipe.model_dump(mode="json", include={"ridge"}) if solves_heads else {}),
     }
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -29,10 +30,10 @@ def read_features(table: Table, recipe: Recipe) -> dict[str, pa.ChunkedArray]:
 
 
 def read_prompts(table: Table, recipe: Recipe, role: str) -> dict[str, pa.ChunkedArray]:
-    """The column of prompts by its role. A chat ends before the assistant's turn."""
+    """The column of prompts by its role."""
     name = getattr(recipe.columns, role)
     if role == "messages":  # of several columns, the first one is asked after
-        return {role: table.column(templates(name)[0], "messages", _question)}
+        return {role: table.column(templates(name)[0], "messages", partial(chat_of, is_question=True))}
     return {role: _texts(table, name)}
 
 
@@ -40,21 +41,17 @@ def _feature(table: Table, name: Any, kind: Kind, recipe: Recipe) -> pa.ChunkedA
     if kind == "image":
         return image_bytes(table, name)
     if kind == "messages":
-        if isinstance(name, str):
-            return table.column(name, kind, chat_of)
-        parts = zip(*(table.cells(each, kind) or () for each in name), strict=False)
-        return table.column(
-            ", ".join(name), kind, lambda cells: chat_of([*itertools.chain(*map(_listed, cells))]), cells=parts
-        )
+        names = templates(name)
+        cells = zip(*(table.cells(each, kind) or () for each in names), strict=False)
+        return table.column(", ".join(names), kind, lambda parts: chat_of(_joined(parts)), cells=cells)
     if kind == "text":
         return _texts(table, name)
 
     def words(cell: Any) -> list[str]:
         words = values_of(cell, recipe.columns.delimiter)
         if not words or not all(isinstance(word, str) and word.strip() for word in words):
-            raise CellError(
-                "is no list of words, nor text that columns.delimiter cuts into words; fill or drop the row"
-            )
+            problem = "is no list of words, nor text that columns.delimiter cuts into words"
+            raise CellError(f"{problem}; fill or drop the row")
         return words
 
     return table.column(name, kind, words, pa.list_(pa.string()))
@@ -99,36 +96,30 @@ def _text(cell: str | None) -> str:
     return cell
 
 
-def chat_of(cell: Any) -> str:
-    """A chat, kept as JSON in one form.
+def chat_of(cell: Any, *, is_question: bool = False) -> str:
+    """A chat, kept as JSON in one form; a question ends before the assistant's turn.
 
     >>> chat_of([{"role": "user", "content": "Hi", "name": None}, {"role": "assistant", "content": "Hello"}])
     '[{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]'
     """
-    messages = _messages(cell)
-    if not any(message["role"] == ASSISTANT for message in messages):
+    messages = [_message(place, message) for place, message in enumerate(_listed(cell), start=1)]
+    if is_question and messages[-1]["role"] == ASSISTANT:
+        raise CellError("ends with the assistant's turn; end with the one that it is to answer")
+    if not is_question and not any(message["role"] == ASSISTANT for message in messages):
         raise CellError("has no turn of an assistant, so there is nothing to learn; drop the row")
     return json.dumps(messages, ensure_ascii=False)
 
 
-def _question(cell: Any) -> str:
-    messages = _messages(cell)
-    if messages[-1]["role"] == ASSISTANT:
-        raise CellError("ends with the assistant's turn; end with the one that it is to answer")
-    return json.dumps(messages, ensure_ascii=False)
-
-
-def _messages(cell: Any) -> list[dict[str, str]]:
-    return [_message(place, message) for place, message in enumerate(_listed(cell), start=1)]
+def _joined(cells: Iterable[Any]) -> list[Any]:
+    return list(itertools.chain.from_iterable(map(_listed, cells)))
 
 
 def _listed(cell: Any) -> list[Any]:
     if isinstance(cell, str):
         try:
-            cell = read_json(cell)
+            cell = read_json(cell, remedy="write a list of messages")
         except JsonError as error:
-            problem = str(error)
-            raise CellError(problem if ";" in problem else "is no JSON; write a list of messages") from None
+            raise CellError(str(error)) from None
     if not isinstance(cell, list) or not cell:
         raise CellError("is no list of messages; fill or drop the row")
     return cell

@@ -1,8 +1,5 @@
-"""Images: read from regular files alone, within bounds that are looked at before anything is decoded.
-
-`picture` says what an image shows, for training and for questions alike. Where Pillow would silently show something
-else, the image is refused.
-"""
+"""Images: read from regular files alone, within bounds that are looked at before anything is decoded. Where Pillow
+would silently show something else than a viewer, the image is refused."""
 
 from __future__ import annotations
 
@@ -41,11 +38,8 @@ _settings_of_pillow = threading.Lock()
 
 
 def image_bytes(table: Table, name: str) -> pa.ChunkedArray:
-    """The encoded images of a column's cells, once each has been seen to decode.
-
-    A cell holds bytes, a path from the table's folder, or a mapping with `bytes` or `path`. Of one that is no image,
-    neither path nor bytes are quoted.
-    """
+    """The encoded images of a column's cells, once each has been seen to decode. A cell holds bytes, a path from the
+    table's folder, or a mapping with `bytes` or `path`; neither path nor bytes are quoted."""
     with _settings_of_pillow, warnings.catch_warnings():
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         tolerant, ImageFile.LOAD_TRUNCATED_IMAGES = ImageFile.LOAD_TRUNCATED_IMAGES, False
@@ -105,16 +99,7 @@ def as_png(image: Image.Image) -> bytes:
 
 def picture(image: Image.Image) -> Image.Image:
     """An image in RGB as a viewer shows it: turned as EXIF says, on white; the first frame of a phone's MPO."""
-    problem = None
-    if image.format not in (None, *FORMATS, "MPO"):  # an image in memory may be a file that is not decoded yet
-        problem = f"is none of {', '.join(FORMATS)}; convert it"
-    elif image.width * image.height > MAX_PIXELS:
-        problem = _TOO_LARGE
-    elif image.format != "MPO" and getattr(image, "is_animated", False):
-        problem = "has several frames or pages; give one"
-    else:
-        problem = _pixel_problem(image)
-    if problem is not None:
+    if (problem := _problem(image)) is not None:
         raise DataError("the image", problem)
     # Grey TIFF files of 16 bits may count from white, which Pillow knows of 8 bits alone.
     from_white = image.format == "TIFF" and _tags(image).get(_PHOTOMETRIC) == 0
@@ -130,7 +115,13 @@ def picture(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def _pixel_problem(image: Image.Image) -> str | None:
+def _problem(image: Image.Image) -> str | None:
+    if image.format not in (None, *FORMATS, "MPO"):  # an image in memory may be a file that is not decoded yet
+        return f"is none of {', '.join(FORMATS)}; convert it"
+    if image.width * image.height > MAX_PIXELS:
+        return _TOO_LARGE
+    if image.format != "MPO" and getattr(image, "is_animated", False):
+        return "has several frames or pages; give one"
     tags = _tags(image)
     deep = image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PPM")
     if image.mode == "F" or set(tags.get(_SAMPLE_FORMAT, (1,))) != {1} or (image.mode == "I" and not deep):
@@ -153,9 +144,6 @@ def _tags(image: Image.Image) -> Mapping[int, Any]:
 
 def _raw_mode(image: Image.Image) -> str | None:
     """Pillow's name of how the file has the pixels; None if it is decoded already."""
-    tiles = getattr(image, "tile", ())
-    if not tiles:
-        return None
-    arguments = tiles[0].args
-    raw: str = arguments if isinstance(arguments, str) else arguments[0]
-    return raw
+    for tile in getattr(image, "tile", ()):
+        return str(tile.args if isinstance(tile.args, str) else tile.args[0])
+    return None

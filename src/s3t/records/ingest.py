@@ -1,8 +1,7 @@
-"""Ingestion of a table into records: checked against the recipe, in our columns and plain types.
+"""Ingestion of a table into records, checked against the recipe, with the columns `record` (id), `subject` (or null),
+`label`, and the features by role: `text`, `text_pair`, `image` (encoded bytes), ...
 
-Records have the columns `record` (id), `subject` (or null), `label`, and the features: `text` (and `text_pair`), or
-`image` (encoded bytes). Messages name a record by its line or row. Nothing is fitted on the data but
-the label set of `labels: infer`, which is why that one is a gap (docs/guarantees.md).
+Nothing is fitted on the data but the label set of `labels: infer`, which is why that one is a gap (docs/guarantees.md).
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
-import json
 import math
 import re
 from array import array
@@ -26,7 +24,7 @@ from PIL import Image
 from s3t.core import Secret
 from s3t.errors import DataError
 from s3t.recipe import Group, Recipe
-from s3t.recipe.labels import LabelNames, alike, comparison_key, name_of
+from s3t.recipe.labels import alike, comparison_key, label_of, name_of
 from s3t.recipe.schema import is_template
 from s3t.records.features import read_features, read_prompts, values_of
 from s3t.records.images import as_png
@@ -37,8 +35,8 @@ from s3t.records.reading import (
     Table,
     columns_in_words,
     converted,
+    format_named,
     is_of,
-    names_data,
     read_data,
     read_windows,
 )
@@ -57,8 +55,7 @@ Inputs: TypeAlias = (
     "Data | Sequence[str] | Sequence[tuple[str, str]] | Sequence[Mapping[str, Any]] | Mapping[str, Sequence[Any]] | "
     "Sequence[Image.Image] | Sequence[bytes] | pd.Series[Any] | NDArray[Any]"
 )
-"""Inputs of a prediction: data; texts, pairs or images, in a list, a series or an array; a list of rows; a mapping of
-columns."""
+"""Inputs of a prediction: data; texts, pairs, images or rows, in a list, a series or an array; a mapping of columns."""
 
 _WHERE = "the inputs"
 _LINE_END = re.compile(r"\r\n?|\n")
@@ -76,24 +73,22 @@ class Records(NamedTuple):
     rows: pa.Table
     """Our columns (see the module)."""
     among: Sequence[tuple[int, ...]] | None
-    """For each row, the slices of its shard that its group is spread over; None without groups. The group itself is not
-    kept: the slice implies it."""
+    """For each row, the slices of its shard that its group is spread over; None without groups."""
     positions: Positions
-    """Position of each row in the data, for messages."""
     labels: tuple[str, ...] = ()
     """The label set, declared or inferred, once all windows are checked; empty for regression."""
 
 
 def ingest(data: Data, recipe: Recipe) -> Records:
-    return _whole(data, recipe, Checks(recipe))
+    return Checks(recipe).whole(data)
 
 
 def ingest_into(split: Split | None, data: Data, recipe: Recipe) -> tuple[str, ...]:
-    """Check the records to train on, window by window, and divide them into slices, if they are not only to be checked;
-    the label set. Memory holds a window of records, and 16 bytes of each record's id where the data has ids.
+    """Check the records to train on, and divide them into slices, if they are not only to be checked; the label set.
+    Memory holds a window of records, and 16 bytes of each record's id where the data has ids.
     """
     checks = Checks(recipe)
-    for records in checks.checked(read_windows(data, columns=_kinds(recipe), size=recipe.task.inputs.window_rows)):
+    for records in checks.windows(data):
         if split is not None:
             split.add(records.rows, records.among)
     return checks.labels
@@ -105,8 +100,7 @@ def ingest_sample(
     """The `count` records whose ids have the least keyed hashes, each once; and how many there are in all. Memory holds
     these and a window."""
     checks, kept, total = Checks(recipe, with_owners=with_owners), None, 0
-    windows = read_windows(data, columns=_kinds(recipe), size=recipe.task.inputs.window_rows)
-    for records in checks.checked(windows):
+    for records in checks.windows(data):
         total += records.rows.num_rows
         rows = records.rows if kept is None else pa.concat_tables([kept.rows, records.rows])
         places = {secret.token("order", "record", id): place for place, id in enumerate(Cells(rows["record"]))}
@@ -117,15 +111,8 @@ def ingest_sample(
 
 
 def ingest_labelled(data: Data, recipe: Recipe, *, labels: tuple[str, ...] | None = None) -> Records:
-    """Records to evaluate on: features and labels; ids, subjects and groups are not looked at. The label set of a run
-    cannot change any more; None: the recipe's.
-    """
-    return _whole(data, recipe, Checks(recipe, with_owners=False, fixed=labels))
-
-
-def _whole(data: Data, recipe: Recipe, checks: Checks) -> Records:
-    (records,) = checks.checked([read_data(data, columns=_kinds(recipe))])
-    return records._replace(labels=checks.labels)
+    """Records to evaluate on, without ids, subjects and groups. `labels` are a run's, which cannot change any more."""
+    return Checks(recipe, with_owners=False, fixed=labels).whole(data)
 
 
 def record_ids(data: Data, recipe: Recipe) -> list[str]:
@@ -143,16 +130,16 @@ def among_of(groups: Iterable[str | None], group: Group) -> list[tuple[int, ...]
 class OneGroupEach:
     """Check that all rows of an owner have one group, since they lie in one slice. Takes 20 bytes of memory a row."""
 
-    def __init__(self, owner_is: str, group: Group) -> None:
+    def __init__(self, owner_is: str) -> None:
         self._owner_is, self._owners = owner_is, DuplicateFinder()
-        self._numbers: dict[str | None, int] = {name: number for number, name in enumerate(group.slices)}
+        self._numbers: dict[str | None, int] = {}
         self._groups = array("I")
 
     def add(self, owners: Iterable[str | None], groups: Sequence[str | None]) -> None:
         """Take in the next rows; an owner of None owns nothing."""
         each = list(zip(owners, groups, strict=False))  # where the column of groups is missing, there are none
         self._owners.add(None if group is None else owner for owner, group in each)
-        self._groups.extend(self._numbers.get(group, 0) for _, group in each)
+        self._groups.extend(self._numbers.setdefault(group, len(self._numbers)) for _, group in each)
 
     def check(self, problems: Problems) -> None:
         """Add the rows whose owner has another group in an earlier row."""
@@ -160,17 +147,15 @@ class OneGroupEach:
         groups = np.frombuffer(self._groups, dtype=np.uintc)
         differ = groups[rows] != groups[firsts]
         for row, first in zip(rows[differ].tolist(), firsts[differ].tolist(), strict=True):
-            problems.add(
-                f"{self._owner_is} has another group here than in {problems.positions.named([first])}; such records "
-                "lie in one slice, so give them one group",
-                row,
-            )
+            where = problems.positions.named([first])
+            remedy = "such records lie in one slice, so give them one group"
+            problems.add(f"{self._owner_is} has another group here than in {where}; {remedy}", row)
 
 
 class Checks:
     """The checks of records, window by window. `fixed` is the label set of a run, which cannot change any more.
 
-    A window keeps nothing of its records but what later rows are compared with: ids and groups of owners as hashes, and
+    Of a window's records only that is kept which later rows are compared with: ids and groups of owners as hashes, and
     the label set of `labels: infer`.
     """
 
@@ -186,8 +171,7 @@ class Checks:
         self._ids = DuplicateFinder()
         self._first_rows: dict[str, int] = {}
         """First row of each label, for `labels: infer`."""
-        self._groups_of_subjects = None if group is None else OneGroupEach("the subject", group)
-        self._groups_of_ids = None if group is None else OneGroupEach("the same record", group)
+        self._groups_of_subjects, self._groups_of_ids = OneGroupEach("the subject"), OneGroupEach("the same record")
         named = self._columns.named().items()
         self._fields = {name: f"columns.{role}" for role, names in named for name in names}
         """Columns that have to be there, and the recipe's fields that name them."""
@@ -198,7 +182,17 @@ class Checks:
         self._declared = tuple(recipe.labels) if fixed is None and isinstance(recipe.labels, list) else fixed
         """The label set of the run or the recipe; None if it is the data's."""
 
-    def checked(self, tables: Iterable[Table]) -> Iterator[Records]:
+    def whole(self, data: Data) -> Records:
+        """All records of the data, and their label set."""
+        (records,) = self._checked([read_data(data, columns=_kinds(self._recipe))])
+        return records._replace(labels=self.labels)
+
+    def windows(self, data: Data) -> Iterator[Records]:
+        """The records of the data, window by window."""
+        size = self._recipe.task.inputs.window_rows
+        return self._checked(read_windows(data, columns=_kinds(self._recipe), size=size))
+
+    def _checked(self, tables: Iterable[Table]) -> Iterator[Records]:
         """The records of each window, while there is no problem; those of all windows are told at their end."""
         table, rows = None, 0
         for table in tables:
@@ -216,9 +210,7 @@ class Checks:
         labels = None if self._recipe.task.target.column is None else self._labels(table)
         if self._recipe.task.inputs.in_words and labels is not None:
             for row, (words, tags) in enumerate(zip(Cells(features["text"]), Cells(labels), strict=False), table.first):
-                if words is None or tags is None:
-                    continue
-                if len(words) != len(tags):
+                if words is not None and tags is not None and len(words) != len(tags):
                     names = f"columns {self._columns.text!r} and {self._columns.label!r}"
                     table.problems.add(f"{names} hold lists of different lengths; give each word one tag", row)
         # A column of nothing where there is none: then no record has a subject.
@@ -235,7 +227,7 @@ class Checks:
             columns = [owners, *([] if labels is None else [labels]), *(features[role] for role in sorted(features))]
             contents = zip(*map(Cells, columns), strict=True)
             ids = converted(hashlib.sha256(canonical_bytes(row)).hexdigest() for row in contents)
-            if groups is not None and self._groups_of_ids is not None:
+            if groups is not None:
                 self._groups_of_ids.add(Cells(ids), groups)
         arrays = {"record": ids, "subject": subjects} | ({} if labels is None else {"label": labels})
         among = None if groups is None or self._group is None else among_of(groups, self._group)
@@ -255,11 +247,10 @@ class Checks:
             for other in others:
                 what = f"the label (column {self._columns.label!r})"
                 problems.add(f"{what} {_differs_unseen(like)}", self._first_rows[other])
-        if self._groups_of_subjects is not None:
-            self._groups_of_subjects.check(problems)
+        self._groups_of_subjects.check(problems)
         if rows == 0:
             problems.add("holds no records")
-        if self._groups_of_ids is not None and not problems:
+        if not problems:
             self._groups_of_ids.check(problems)
         problems.refuse()
         if not target.has_labels:
@@ -290,9 +281,8 @@ class Checks:
         return replace(table, rows=rows)
 
     def _check_quotes(self, table: Table) -> None:
-        """Look for rows of other people in texts: a stray quote that another one closes, perhaps rows later, makes one
-        text of all between. They are known by a label, else a subject, in its place among so many cells.
-        """
+        """Look for rows of other people in texts, which a stray quote and a later one make: a label, else a subject,
+        tells them, in its place among so many cells."""
         rows, delimiter = table.rows, table.problems.positions.delimiter
         names = rows.column_names
         telling = next((name for name in (self._columns.label, self._columns.subject) if name in names), None)
@@ -315,11 +305,9 @@ class Checks:
                     or any(holds(line, len(names), at) for line in between)
                     or holds(last, place + 1, at)
                 ):
-                    table.problems.add(
-                        f"column {name!r} holds other rows, between a stray quote and the next one; take the quotes "
-                        'away, or double them (""), or, if the text is so, give JSON lines',
-                        row,
-                    )
+                    what = f"column {name!r} holds other rows, between a stray quote and the next one"
+                    remedy = 'take the quotes away, or double them (""), or, if the text is so, give JSON lines'
+                    table.problems.add(f"{what}; {remedy}", row)
 
     def _declared_ids(self, table: Table) -> pa.ChunkedArray | None:
         """The ids of a window's rows; the finder of duplicates takes in those that may be ids."""
@@ -338,8 +326,9 @@ class Checks:
     def _labels(self, table: Table) -> pa.ChunkedArray:
         """The labels of a window's rows; those that are found are noted with their rows."""
         recipe, name, declared = self._recipe, self._columns.label, self._declared
-        target, names, known = recipe.task.target, LabelNames(recipe), set(declared or ())
-        keys = {comparison_key(value) for value in (*known, *(recipe.label_names or ()))}
+        target, known = recipe.task.target, set(declared or ())
+        by_value = {label: label for label in known} | (recipe.label_names or {})
+        named, keys = functools.partial(label_of, labels=by_value), set(map(comparison_key, by_value))
         other, whose = "a declared one", "declared labels; declare it"
         if self._fixed is not None:
             other, whose = "the run's", "run's labels, fixed at init; drop the row"
@@ -347,7 +336,7 @@ class Checks:
         def label(cell: Any) -> Any:
             if target.column == "categories":
                 cell = values_of(cell, recipe.columns.delimiter)
-            label = target.parsed(cell, names.label_of)
+            label = target.parsed(cell, named)
             if label is None:
                 raise CellError(f"does not hold {target.wanted}; correct or drop the row")
             if declared is not None and not known.issuperset(found := target.labels_in(label)):
@@ -384,8 +373,7 @@ class Checks:
         cells = Cells(labels) if labels is not None and by_label else None
         column = table.column(group.column, "category", group_of, what="the group", cells=cells)
         groups: list[str | None] = column.to_pylist()
-        if self._groups_of_subjects is not None:
-            self._groups_of_subjects.add(Cells(subjects), groups)
+        self._groups_of_subjects.add(Cells(subjects), groups)
         return groups
 
 
@@ -427,16 +415,15 @@ def ingest_inputs(inputs: Inputs, recipe: Recipe) -> IngestedInputs:
 
 def ingest_prompts(inputs: Inputs, recipe: Recipe) -> IngestedInputs:
     """Prompts of a language model: the recipe's column of prompts, of chats up to the assistant's turn, or of texts."""
-    role = recipe.task.inputs.prompt_role({role for role, value in recipe.columns.model_dump().items() if value})
+    given = recipe.columns.named().keys()
+    role = next(form[0] for form in recipe.task.inputs.forms if given >= set(form))
     return _checked_inputs(read_data(_as_data(inputs, recipe, role=role), columns=_kinds(recipe)), recipe, role=role)
 
 
 def ingest_windows(
     source: str | Path | BinaryIO, form: str | None, recipe: Recipe, *, size: int
 ) -> Iterator[IngestedInputs]:
-    """Inputs from a file, or an open pipe of CSV or JSON lines, `size` at a time; each window is checked when it is
-    asked for. The format is csv, jsonl or parquet; None: as the file's suffix says.
-    """
+    """Inputs from a file, or an open pipe of CSV or JSON lines, `size` at a time; a window is read when asked for."""
     for table in read_windows(source, columns=_kinds(recipe), size=size, form=form):
         yield _checked_inputs(table, recipe)
 
@@ -466,49 +453,52 @@ def _kinds(recipe: Recipe) -> dict[str, Kind]:
 
 
 def _as_data(inputs: Inputs, recipe: Recipe, *, role: str | None = None) -> Data:
-    """Inputs as data: files and tables as they are, everything else as a table with the recipe's columns; or with those
-    of one role alone.
-    """
+    """Inputs as data: files and tables as they are, all else as rows with the recipe's columns, or those of a role."""
     if isinstance(inputs, str):
-        if not names_data(inputs):
+        if format_named(Path(inputs)) is None:
             raise DataError(_WHERE, "are one string, which names no data file; pass a file, or the text in a list")
         return inputs
     if isinstance(inputs, Image.Image | bytes):
         raise DataError(_WHERE, "are one image; pass it in a list")
     if isinstance(inputs, Mapping):
-        columns = {str(name): _items(column) for name, column in inputs.items()}
-        if single := [name for name, column in columns.items() if not isinstance(column, list)]:
+        given = {str(name): _items(column) for name, column in inputs.items()}
+        if single := [name for name, column in given.items() if not isinstance(column, list)]:
             listed = ", ".join(map(repr, single))
             raise DataError(_WHERE, f"are a mapping whose {listed} is no list; give a list a column, or a list of rows")
-        return _table(columns)
+        if len({len(column) for column in given.values()}) > 1:
+            raise DataError(_WHERE, "are columns of different lengths; give each as many rows")
+        rows = [dict(zip(given, row, strict=True)) for row in zip(*given.values(), strict=True)]
+        return rows or pa.table({name: [] for name in given})
     items = _items(inputs)
     if not isinstance(items, list):
         return inputs
-    named, taken = recipe.columns.named(), recipe.task.inputs
+    columns, taken, named = recipe.columns, recipe.task.inputs, recipe.columns.named()
     names = list(dict.fromkeys(name for one in ([role] if role else taken.roles) for name in named.get(one, ())))
     if not items:
-        if taken.has_tokens and not is_template(recipe.columns.text or ""):
-            return _table({name: [] for name in names})
+        if taken.has_tokens and not is_template(columns.text or ""):
+            return pa.table({name: [] for name in names})
         raise DataError(_WHERE, "are an empty list; pass at least one row")
     if all(isinstance(item, Mapping) for item in items):
-        present = dict.fromkeys(column for row in items for column in row)
-        return _table({column: [row.get(column) for row in items] for column in present})
+        return items
+    has = f"the recipe's inputs have {', '.join(names)}"
     if taken.kind == "image":
-        return _table({names[0]: _encoded(items)})
-    if taken.kind == "text":
-        return _table(_texts(items, recipe, names))
-    if taken.kind == "words":
+        items = _encoded(items)
+    elif taken.kind == "words":
         items = [list(item) if isinstance(item, list | tuple | np.ndarray) else item for item in items]
-        if recipe.columns.delimiter is None and not all(isinstance(item, list) for item in items):
-            raise DataError(_WHERE, f"are neither lists of words nor rows; the recipe's inputs have {', '.join(names)}")
+        if columns.delimiter is None and not all(isinstance(item, list) for item in items):
+            raise DataError(_WHERE, f"are neither lists of words nor rows; {has}")
+    elif taken.kind == "text" and (is_template(columns.text or "") or is_template(columns.text_pair or "")):
+        problem = f"are no rows, and the recipe puts texts together from {', '.join(names)}; pass rows that have them"
+        raise DataError(_WHERE, problem)
+    elif taken.kind == "text" and columns.text_pair is not None:
+        if not all(isinstance(item, tuple | list) and len(item) == 2 for item in items):
+            raise DataError(_WHERE, f"are neither pairs of texts nor rows; {has}")
+        return [dict(zip(names, item, strict=True)) for item in items]
+    elif taken.kind == "text" and not all(isinstance(item, str | None) for item in items):
+        raise DataError(_WHERE, f"are neither texts nor rows; {has}")
     elif len(names) > 1 or not all(isinstance(item, str | list | None) for item in items):
-        raise DataError(_WHERE, f"are no rows; the recipe's inputs have {', '.join(names)}")
-    else:
-        try:
-            items = [json.dumps(item) if isinstance(item, list) else item for item in items]
-        except RecursionError:
-            raise DataError(_WHERE, "are nested too deeply; pass lists of messages") from None
-    return _table({names[0]: items})
+        raise DataError(_WHERE, f"are no rows; {has}")
+    return [{names[0]: item} for item in items]
 
 
 def _items(inputs: Any) -> Any:
@@ -521,20 +511,6 @@ def _items(inputs: Any) -> Any:
     if isinstance(inputs, list | tuple):
         return [None if isinstance(item, float) and math.isnan(item) else item for item in inputs]
     return inputs
-
-
-def _texts(items: list[Any], recipe: Recipe, names: list[str]) -> dict[str, list[Any]]:
-    columns, needed = recipe.columns, ", ".join(names)
-    if is_template(columns.text or "") or is_template(columns.text_pair or ""):
-        raise DataError(
-            _WHERE, f"are no rows, and the recipe puts texts together from {needed}; pass rows that have them"
-        )
-    if columns.text_pair is None and all(isinstance(item, str | None) for item in items):
-        return {names[0]: items}
-    if columns.text_pair is not None and all(isinstance(item, tuple | list) and len(item) == 2 for item in items):
-        return {name: [item[place] for item in items] for place, name in enumerate(names)}
-    noun = "texts" if columns.text_pair is None else "pairs of texts"
-    raise DataError(_WHERE, f"are neither {noun} nor rows; the recipe's inputs have {needed}")
 
 
 def _encoded(items: list[Any]) -> list[Any]:
@@ -555,20 +531,6 @@ def _encoded(items: list[Any]) -> list[Any]:
 def _image(pixels: NDArray[Any]) -> Image.Image:
     channels = 1 if pixels.ndim == 2 else pixels.shape[-1]
     if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3) or channels not in (1, 3, 4) or 0 in pixels.shape:
-        problem = (
-            f"is an array of {pixels.dtype} and shape {pixels.shape}; give uint8, height x width, or x 3 or 4 channels"
-        )
-        raise DataError("the image", problem)
+        what = f"is an array of {pixels.dtype} and shape {pixels.shape}"
+        raise DataError("the image", f"{what}; give uint8, height x width, or x 3 or 4 channels")
     return Image.fromarray(pixels[..., 0] if pixels.ndim == 3 and channels == 1 else pixels)
-
-
-def _table(columns: Mapping[str, Sequence[Any]]) -> pa.Table:
-    if len({len(column) for column in columns.values()}) > 1:
-        raise DataError(_WHERE, "are columns of different lengths; give each as many rows")
-    try:
-        return pa.table({name: pa.array(column) for name, column in columns.items()})
-    except UnicodeEncodeError:
-        problem = "hold half a surrogate pair, which is no text; correct it"
-    except (TypeError, ValueError, OverflowError, pa.ArrowException):
-        problem = "are neither texts nor rows of one shape; give every row the same columns, each of one type"
-    raise DataError(_WHERE, problem)

@@ -39,9 +39,8 @@ class Public:
             problem = f"{self.path}: the public records cannot be read ({error}); restore the run"
             raise IntegrityError(problem) from error
         if digest != self.digest:
-            raise IntegrityError(
-                f"{self.path}: the public records are not those of init; restore the run from a backup"
-            )
+            problem = f"{self.path}: the public records are not those of init; restore the run from a backup"
+            raise IntegrityError(problem)
         return rows
 
 
@@ -55,12 +54,9 @@ def public_records(path: Path, recipe: Recipe, private: Iterable[pa.Table]) -> p
         known |= every.intersection(contents(part, rows.column_names))
     shared = [row for row, content in enumerate(own) if content in known]
     if shared:
-        where = records.positions.named(shared)
-        raise DataError(
-            str(path),
-            f"{where}: {len(shared)} records are in the run's data, too; take them out here: a choice by records "
-            "that can be deleted would reveal them afterwards",
-        )
+        where = f"{records.positions.named(shared)}: {len(shared)} records are in the run's data, too"
+        why = "a choice by records that can be deleted would reveal them afterwards"
+        raise DataError(str(path), f"{where}; take them out here: {why}")
     return rows
 
 

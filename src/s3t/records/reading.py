@@ -1,11 +1,8 @@
-"""Reader of the user's data: CSV, TSV, JSON, JSON lines, Parquet, compressed or many files, a pipe, `datasets.Dataset`,
-a pandas frame, an arrow table, a list of mappings.
+"""Reader of the user's data, a window of rows at a time, in one pass; data that is read whole is one window.
 
-It reads a window of rows at a time, in one pass; data that is read whole is one window. Nothing is cached, so no copy
-of a record is left under the user's home.
-
-No message, and no exception behind one, holds more of a record than its row and column. Libraries quote a row that they
-cannot read, so errors are raised where no other one is being handled.
+Nothing is cached, so no copy of a record is left under the user's home. No message, and no exception behind one, holds
+more of a record than its row and column. Libraries quote a row that they cannot read, so errors are raised where no
+other one is being handled.
 """
 
 from __future__ import annotations
@@ -50,6 +47,8 @@ Data: TypeAlias = (
 Format: TypeAlias = Literal["csv", "tsv", "jsonl", "parquet"]
 Window: TypeAlias = "pa.Table | list[dict[str, Any]]"
 """Rows as they are read: of JSON lines as mappings, else a table."""
+Row: TypeAlias = "tuple[int, Sequence[Any], int]"
+"""The line or number of a row, its cells, and its length in characters."""
 
 FORMATS: Mapping[str, Format] = {
     ".csv": "csv",
@@ -80,9 +79,7 @@ class UnreadableError(Exception):
 
 class Positions:
     """Position of every record, for messages. A file's lines count from 1, a CSV file's header included; a table's rows
-    from 0.
-
-    Memory is taken by records that do not begin in the line after their predecessor's.
+    from 0. Memory is taken by records that do not begin in the line after their predecessor's.
     """
 
     def __init__(self, noun: Literal["line", "row"]) -> None:
@@ -99,8 +96,7 @@ class Positions:
             self._numbers.append(number)
 
     def begin(self, record: int, file: str) -> None:
-        """Note the file that the next records come from, where there are several. A row's number counts those of all
-        files before, but messages name the file."""
+        """Note the file that the next records come from, where there are several; messages count from its start."""
         self._files.append((record, file))
 
     def numbers(self, records: Iterable[int]) -> list[int]:
@@ -129,9 +125,7 @@ class Positions:
 
 
 class Problems:
-    """Problems of the data, each once, with the records that have it, which their positions name: no value is told.
-    `where` is the file, or the kind of object.
-    """
+    """Problems of the data, each once, with the records that have it. `where` is the file, or the kind of object."""
 
     def __init__(self, where: str, positions: Positions) -> None:
         self.where, self.positions = where, positions
@@ -185,9 +179,7 @@ class Table:
         cells: Iterable[Any] | None = None,
     ) -> pa.ChunkedArray:
         """The parsed cells of a column, or those given. Where `parse` raises `CellError`, the problem is noted and the
-        value is null. `what` names the column's content in messages.
-        """
-
+        value is null. `what` names the column's content in messages."""
         named = f"{what} (column {name!r})" if what else f"column {name!r}"
         if cells is None:
             cells = self.cells(name, kind) or ()
@@ -271,27 +263,19 @@ def format_of(source: Path | BinaryIO, given: str | None) -> Format:
     >>> format_of(Path("new.csv"), None), format_of(Path("new.txt"), "jsonl")
     ('csv', 'jsonl')
     """
-    known = ", ".join(get_args(Format))
-    if given is not None:
-        if given not in get_args(Format):
-            raise DataError("the format", f"{given!r} is none; use {known}")
+    if given in get_args(Format):
         return cast("Format", given)
-    if not isinstance(source, Path):
-        raise DataError("the format", f"of a pipe has to be given; use {known}")
-    found = _format_named(source)
-    if found is None:
+    if given is not None or not isinstance(source, Path):
+        problem = "of a pipe has to be given" if given is None else f"{given!r} is none"
+        raise DataError("the format", f"{problem}; use {', '.join(get_args(Format))}")
+    if (found := format_named(source)) is None:
         known = ".csv, .tsv, .json, .jsonl (which .gz, .bz2, .xz or .zst may follow) or .parquet"
         raise DataError(str(source), f"has the suffix {source.suffix!r}; use {known}, or name its format")
     return found
 
 
-def names_data(name: str) -> bool:
-    """True if a text can be the name of a data file, by its suffix."""
-    return _format_named(Path(name)) is not None
-
-
-def _format_named(path: Path) -> Format | None:
-    """The format that a name tells."""
+def format_named(path: Path) -> Format | None:
+    """The format that a file's suffix tells."""
     if path.suffix.lower() not in _COMPRESSIONS:
         return FORMATS.get(path.suffix.lower())
     found = FORMATS.get(Path(path.stem).suffix.lower())
@@ -310,18 +294,19 @@ def read_windows(
     """Yields tables of at most `size` rows, at least one; of a file or a pipe, each is read when it is asked for.
 
     `data` may be an open pipe of CSV or JSON lines. `columns` gives the kind of each used column; of others, nothing
-    but the name is of interest. In a CSV file all columns stay text: an id of 007 is not the number 7. `form` is the
-    format of a file or a pipe; None: as the file's suffix says.
+    but the name is of interest. In a CSV file all columns stay text: an id of 007 is not the number 7. `form` is as of
+    `format_of`.
     """
     folder = Path()
-    if isinstance(data, str | Path) or hasattr(data, "read"):
-        source = Path(data) if isinstance(data, str) else cast("Path | BinaryIO", data)
+    if isinstance(data, str):
+        data = Path(data)
+    if isinstance(data, Path) and (parts := _parts(data)):
+        folder = parts[0].parent
+        problems, windows = _opened_together(data, parts, size)
+    elif isinstance(data, Path) or hasattr(data, "read"):
+        source = cast("Path | BinaryIO", data)
         folder = source.parent if isinstance(source, Path) else folder
-        if isinstance(source, Path) and (parts := _parts(source)):
-            folder = parts[0].parent
-            problems, windows = _opened_together(source, parts, size)
-        else:
-            problems, windows = _opened(source, format_of(source, form), size)
+        problems, windows = _opened(source, format_of(source, form), size)
     else:
         problems = Problems(f"the {type(data).__name__}", Positions("row"))
         rows = _from_memory(data, columns, problems)
@@ -410,24 +395,22 @@ def _begins_an_array(path: Path) -> bool:
 def _uncompressed(file: BinaryIO, path: Path) -> Iterator[BinaryIO]:
     """The content of a file, whose suffix tells its compression."""
     compression = _COMPRESSIONS.get(path.suffix.lower())
+    if compression is None:
+        yield file
+        return
     try:
-        if compression is None:
-            yield file
-        elif compression == "xz":
+        if compression == "xz":
             with lzma.LZMAFile(file) as content:
                 yield cast("BinaryIO", content)
         else:
             stream: Any = pa.CompressedInputStream(pa.PythonFile(file, "r"), compression)
             yield cast("BinaryIO", io.BufferedReader(stream, _BUFFER_BYTES))
     except (lzma.LZMAError, EOFError, OSError):
-        if compression is None:
-            raise
         raise UnreadableError(f"is no whole {compression} file, perhaps truncated; make it again") from None
 
 
 def columns_in_words(present: Sequence[str], wanted: Iterable[str]) -> str:
-    """The columns of a table, for a message. Where none is one that is wanted, the first row may be a record and not
-    a header; then they are only counted.
+    """The columns of a table, for a message. Where none is wanted, the first row may be a record: they are counted.
 
     >>> columns_in_words(["id", "words"], ["id", "text"]), columns_in_words(["Ann Lee", "7"], ["id"])
     ("the data has 'id', 'words'", 'none of the 2 columns has a name that is looked for')
@@ -444,9 +427,8 @@ def columns_in_words(present: Sequence[str], wanted: Iterable[str]) -> str:
 
 
 def is_of(value: object, package: str, *classes: str) -> bool:
-    """True if a value is of one of some classes of a package, which a caller who has such a value has imported.
-
-    Another thread may be importing the package at this moment: then its classes are not there yet, and no value is.
+    """True if a value is of one of some classes of a package, which a caller who has such a value has imported. While
+    another thread imports the package, its classes are not there yet, and no value is.
 
     >>> import fractions
     >>> is_of(fractions.Fraction(1), "fractions", "Fraction", "NoSuchClass"), is_of(1, "no_such_package", "Fraction")
@@ -460,7 +442,7 @@ def _from_memory(data: Any, columns: Mapping[str, Kind], problems: Problems) -> 
     if isinstance(data, pa.Table):
         return data
     if is_of(data, "pandas", "DataFrame"):
-        return _from_frame(data, columns, problems.where)
+        return _from_frame(data, columns, problems)
     if is_of(data, "datasets", "DatasetDict"):
         if len(data) != 1:
             raise DataError(
@@ -470,6 +452,8 @@ def _from_memory(data: Any, columns: Mapping[str, Kind], problems: Problems) -> 
     if is_of(data, "datasets", "Dataset"):
         return _from_dataset(data)
     if isinstance(data, Sequence) and data and all(isinstance(row, Mapping) for row in data):
+        if not all(is_unicode(str(name)) for name in set(itertools.chain(*data))):
+            raise DataError(problems.where, "have a key that holds half a surrogate pair, which is no text; correct it")
         return _json_table(data, columns, problems, 0)
     kinds = "a path, a datasets.Dataset, a pandas.DataFrame, a pyarrow.Table or a list of mappings"
     raise DataError(problems.where, f"is not data; pass {kinds}")
@@ -477,12 +461,10 @@ def _from_memory(data: Any, columns: Mapping[str, Kind], problems: Problems) -> 
 
 def _from_dataset(data: datasets.Dataset) -> pa.Table:
     """The table of a data set, with the names of its class labels in place of their codes."""
-    import datasets  # it is in memory
-
     table = data.with_format("arrow")[:]
     for name, feature in data.features.items():
         inner = getattr(feature, "feature", feature)
-        if isinstance(inner, datasets.ClassLabel):
+        if is_of(inner, "datasets", "ClassLabel"):
             names = [_class_names(inner, cell) for cell in table[name].to_pylist()]
             kind = pa.string() if inner is feature else pa.list_(pa.string())
             table = table.set_column(table.column_names.index(name), name, pa.array(names, kind))
@@ -496,20 +478,20 @@ def _class_names(feature: datasets.ClassLabel, code: Any) -> Any:
     return None if code is None or code < 0 else str(feature.int2str(code))
 
 
-def _from_frame(frame: pd.DataFrame, columns: Mapping[str, Kind], where: str) -> pa.Table:
+def _from_frame(frame: pd.DataFrame, columns: Mapping[str, Kind], problems: Problems) -> pa.Table:
     """The table of a pandas frame, column by column: unused columns may hold anything."""
-    names, arrays, problems = [str(name) for name in frame.columns], [], []
+    names = [str(name) for name in frame.columns]
+    arrays = [pa.nulls(len(frame))] * len(names)
     for place, name in enumerate(names):
-        try:
-            array = pa.Array.from_pandas(frame.iloc[:, place]) if name in columns else pa.nulls(len(frame))
-        except (pa.ArrowException, UnicodeEncodeError, OverflowError, TypeError, ValueError):
-            problems.append(
-                f"column {name!r} mixes types, or holds values that no table has; convert it to text or to numbers"
-            )
+        if name not in columns:
             continue
-        arrays.append(array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array)
-    if problems:
-        raise DataError(where, problems)
+        try:
+            array = pa.Array.from_pandas(frame.iloc[:, place])
+        except (pa.ArrowException, UnicodeEncodeError, OverflowError, TypeError, ValueError):
+            problem = "mixes types, or holds values that no table has; convert it to text or to numbers"
+            problems.add(f"column {name!r} {problem}")
+            continue
+        arrays[place] = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
     return pa.Table.from_arrays(arrays, names=names)
 
 
@@ -541,8 +523,7 @@ def _readable(value: Any) -> bool:
 
 def _windows(source: Path | BinaryIO, form: Format, problems: Problems, size: int) -> Iterator[tuple[int, Window]]:
     """Yields (number of its first row, window) of a file or a pipe; at least one, if all is well. Of a pipe, which may
-    never end, none follows a problem.
-    """
+    never end, none follows a problem."""
     path, first = source if isinstance(source, Path) else None, 0
     try:
         if path is None and form == "parquet":
@@ -584,11 +565,8 @@ def _state(file: BinaryIO) -> tuple[int, int]:
     return state.st_size, state.st_mtime_ns
 
 
-def _cut(
-    rows: Iterable[tuple[int, Iterable[Any], int]], positions: Positions, size: int, *, most: bool
-) -> Iterator[list[Any]]:
-    """Windows of rows: the cells of all, one after another. A row comes with its line, its cells and its characters;
-    with `most`, long rows make shorter windows."""
+def _cut(rows: Iterable[Row], positions: Positions, size: int, *, most: bool) -> Iterator[list[Any]]:
+    """Windows of rows: the cells of all, one after another. With `most`, long rows make shorter windows."""
     window: list[Any] = []
     count = begin = characters = 0
     for line, row, long in rows:
@@ -622,32 +600,28 @@ def _csv_windows(file: BinaryIO, problems: Problems, size: int, delimiter: str) 
     lines = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
     try:
         rows = _csv_rows(lines, problems, delimiter)
-        line, header, _ = next(rows, (0, [], 0))
+        _, header, _ = next(rows, (0, [], 0))
         if not header:
             raise UnreadableError("is an empty CSV file; begin it with a row of column names")
-        if not all(map(is_unicode, header)):
-            raise UnreadableError(_not_utf8(line))
-        first = 0
-        for window in _cut(rows, problems.positions, size, most=True):
-            yield _text_table(window, header, first, problems.positions)
-            first += len(window) // len(header)
+        for cells in _cut(rows, problems.positions, size, most=True):  # no row objects: they cost as much as reading
+            columns = [pa.array(cells[column :: len(header)], pa.string()) for column in range(len(header))]
+            yield pa.Table.from_arrays(columns, names=header)
     finally:
         if not file.closed:  # else it was, before this generator
             lines.detach()  # who opened the file or the pipe closes it
 
 
-def _csv_rows(lines: Iterable[str], problems: Problems, delimiter: str) -> Iterator[tuple[int, list[str], int]]:
-    """Rows that are not blank, the header first, each with the line that it begins in and its characters; in place of
-    one with too few or too many cells, an empty one.
-
-    Python's reader is strict, and takes cells as they are. Arrow's reads on from an open quote to the end of the file,
-    and drops a line feed at the end of a block (apache/arrow#51368).
+def _csv_rows(lines: Iterable[str], problems: Problems, delimiter: str) -> Iterator[Row]:
+    """Rows that are not blank, the header first; in place of one with too few or too many cells, an empty one. Arrow's
+    reader reads on from an open quote to the end, and drops a line feed at a block's end (apache/arrow#51368).
     """
     csv.field_size_limit(sys.maxsize)  # a text may be longer than the module's limit of 131,072 characters
     of_row: list[str] = []
 
     def noted() -> Iterator[str]:
-        for line in lines:
+        for number, line in enumerate(lines, start=1):
+            if not is_unicode(line):
+                raise UnreadableError(f"is not UTF-8 text in line {number}; save it as UTF-8")
             of_row.append(line)
             yield line
 
@@ -661,8 +635,6 @@ def _csv_rows(lines: Iterable[str], problems: Problems, delimiter: str) -> Itera
             if not row:
                 continue
             if len(row) != width and number >= 0:
-                if not all(map(is_unicode, row)):
-                    raise UnreadableError(_not_utf8(line))
                 name = "commas" if delimiter == "," else "tabs"
                 why = f"the row has {len(row)} cells and the header {width}; put cells that hold {name} into quotes"
                 problems.add(why, number)
@@ -673,21 +645,6 @@ def _csv_rows(lines: Iterable[str], problems: Problems, delimiter: str) -> Itera
             number += 1
     except csv.Error:
         raise UnreadableError(_open_quote(end + 1, "".join(of_row), delimiter)) from None
-
-
-def _text_table(cells: list[str], header: list[str], first: int, positions: Positions) -> pa.Table:
-    """The table of a window's cells, which come row by row; not row objects, which cost as much as reading them."""
-    width = len(header)
-    try:
-        columns = [pa.array(cells[column::width], pa.string()) for column in range(width)]
-        return pa.Table.from_arrays(columns, names=header)
-    except UnicodeEncodeError:
-        bad = next(place for place, cell in enumerate(cells) if not is_unicode(cell)) // width
-    raise UnreadableError(_not_utf8(*positions.numbers([first + bad])))
-
-
-def _not_utf8(line: int) -> str:
-    return f"is not UTF-8 text in line {line}; save it as UTF-8"
 
 
 _WHOLE_CELLS = {
@@ -711,16 +668,14 @@ def _open_quote(line: int, text: str, delimiter: str = ",") -> str:
     )
 
 
-def _json_rows(
-    file: BinaryIO, problems: Problems, *, endless: bool
-) -> Iterator[tuple[int, tuple[dict[str, Any]], int]]:
-    """Rows of JSON lines up to the first that is none, with line and length; then all such lines are looked for."""
+def _json_rows(file: BinaryIO, problems: Problems, *, endless: bool) -> Iterator[Row]:
+    """Rows of JSON lines up to the first that is none; then all such lines are looked for."""
     wrong = 0
     for number, line in enumerate(file, start=1):
         if not line.strip():
             continue
         try:
-            row = json_object(line)
+            row = _checked_row(read_json(line, remedy=_LINES), _LINES)
         except JsonError as error:
             wrong += 1
             if wrong <= _SHOWN_LINES:
@@ -734,28 +689,20 @@ def _json_rows(
         problems.add(f"and {wrong - _SHOWN_LINES} more lines")
 
 
-def _array_rows(file: BinaryIO, problems: Problems) -> Iterator[tuple[int, tuple[dict[str, Any]], int]]:
-    """Rows of one array, which is read whole; as `_json_rows`."""
+def _array_rows(file: BinaryIO, problems: Problems) -> Iterator[Row]:
+    """Rows of one array, which is read whole."""
     try:
-        rows = read_json(file.read())
+        rows = read_json(file.read(), remedy=_ARRAY)
     except JsonError as error:
-        problem = str(error)
-        raise UnreadableError(problem if ";" in problem else f"{problem}; write an array of objects") from None
+        raise UnreadableError(str(error)) from None
     for number, row in enumerate(rows):
         try:
-            yield number, (_checked_row(row, "write an array of objects"),), len(str(row))
+            yield number, (_checked_row(row, _ARRAY),), len(str(row))
         except JsonError as error:
             problems.add(str(error), number)
 
 
-def json_object(line: bytes) -> dict[str, Any]:
-    """The row that a line holds; raises `JsonError`, which quotes nothing of it."""
-    try:
-        row = read_json(line)
-    except JsonError as error:
-        problem = str(error)
-        raise JsonError(problem if ";" in problem else f"{problem}; write one object a line") from None
-    return _checked_row(row, "write one object a line")
+_LINES, _ARRAY = "write one object a line", "write an array of objects"
 
 
 def _checked_row(row: Any, remedy: str) -> dict[str, Any]:
@@ -772,7 +719,7 @@ def _json_table(
     """Rows with the names of their columns as a table; a column with a problem, and an unused one, is empty in it."""
     return pa.table(
         {
-            name: _json_column([row.get(name) for row in rows], name, columns[name], problems, first)
+            str(name): _json_column([row.get(name) for row in rows], name, columns[name], problems, first)
             if name in columns
             else pa.nulls(len(rows))
             for name in dict.fromkeys(itertools.chain(*rows))
@@ -789,24 +736,24 @@ _AS_TEXT: Mapping[Kind, tuple[type, ...]] = {
 
 
 def _json_column(values: list[Any], name: str, kind: Kind, problems: Problems, first: int) -> pa.Array:
-    """A column; numbers and text that stand beside each other become text where that is one name whichever it was.
-
-    Chats become JSON, since arrow would give all messages the fields of each.
-    """
-    if kind == "messages":
-        values = [value if value is None or isinstance(value, str) else json.dumps(value) for value in values]
+    """A column; numbers and text beside each other become text where that is one name whichever it was. Chats become
+    JSON, since arrow would give all messages the fields of each."""
     try:
+        if kind == "messages":
+            values = [value if value is None or isinstance(value, str) else json.dumps(value) for value in values]
         return pa.array(values)
-    except (pa.ArrowException, OverflowError, UnicodeEncodeError, RecursionError):
+    except (pa.ArrowException, OverflowError, RecursionError, TypeError, ValueError):
         pass
     texts: list[str | None] = []
-    for row, value in enumerate(values):
-        problem = None
-        if isinstance(value, str) and not is_unicode(value):
-            problem = "holds half a surrogate pair, which is no text; correct it"
-        elif value is not None and type(value) not in (str, *_AS_TEXT.get(kind, ())):
-            problem = f"holds a value of type {type(value).__name__} beside others; write all as text"
-        if problem is not None:
-            problems.add(f"column {name!r} {problem}", first + row)
-        texts.append(None if problem is not None else value if isinstance(value, str) else name_of(value))
+    for row, value in enumerate(values, start=first):
+        text = name_of(value) if type(value) in _AS_TEXT.get(kind, ()) else value
+        if isinstance(text, str) and is_unicode(text):
+            texts.append(text)
+            continue
+        texts.append(None)
+        if isinstance(text, str):
+            problems.add(f"column {name!r} holds half a surrogate pair, which is no text; correct it", row)
+        elif text is not None:
+            remedy = "write bytes or paths" if kind == "image" else "write all as text"
+            problems.add(f"column {name!r} holds a value of type {type(text).__name__} beside others; {remedy}", row)
     return pa.array(texts, pa.string())

@@ -1,8 +1,7 @@
-"""Names of records and subjects: what may be one, the form in which it is kept, and requests that name some.
+"""Names of records and subjects, and requests that name some.
 
 A name is text or a whole number. Floating-point numbers are refused: 7.0 from a data frame and 7 from a file could be
-one record or two. Values without a text form (bytes, lists, dates, true) are refused, too. Text is kept in Unicode's
-normal form C, in which a letter with its accent is one character however it was typed.
+one record or two. Text is kept in Unicode's normal form C, in which a letter with its accent is one character.
 """
 
 from __future__ import annotations
@@ -56,11 +55,13 @@ def text_of(value: Any) -> str | None:
 def name_in(value: Any) -> str | None:
     """A name as text, without white space that its readers cannot see: two names may differ in it alone."""
     name = text_of(value)
-    if name is not None and not name.strip():
+    if name is None:
+        return None
+    if not name.strip():
         raise CellError("is blank; leave the cell empty or name the subject")
-    if name is not None and name != name.strip():
+    if name != name.strip():
         raise CellError("begins or ends with white space; take it away")
-    if name is not None and ("\n" in name or "\r" in name):
+    if "\n" in name or "\r" in name:
         raise CellError("holds a line's end; in a file, look for a stray quote before it")
     return name
 
@@ -117,19 +118,19 @@ def read_requests(data: Data) -> tuple[tuple[str, ...], tuple[str, ...]]:
     from s3t.records.reading import columns_in_words, read_data, type_problem
 
     table = read_data(data, columns=dict.fromkeys(COLUMNS, "name"))
-    present, found = table.rows.column_names, {name: dict[str, None]() for name in COLUMNS}
+    present, problems, found = table.rows.column_names, table.problems, {name: dict[str, None]() for name in COLUMNS}
     # A name may occur more than once: who asks for a deletion in either column means it.
-    columns = [(name, column) for name, column in zip(present, table.rows.columns, strict=True) if name in COLUMNS]
-    if not columns:
-        words = columns_in_words(present, COLUMNS)
-        table.problems.add(f"needs a column 'record' or 'subject' ({words}): rename the id column")
-    for name, column in sorted(columns, key=lambda named: named[0]):
+    for name, column in zip(present, table.rows.columns, strict=True):
+        if name not in COLUMNS:
+            continue
         if (problem := type_problem(column.type, "name")) is not None:
-            table.problems.add(f"column {name!r} {problem}")
-    table.problems.refuse()
-    for name, column in columns:
-        found[name] |= dict.fromkeys(filter(None, map(text_of, column.to_pylist())))
-    if not any(found.values()):
-        table.problems.add("holds no names; give at least one")
-        table.problems.refuse()
+            problems.add(f"column {name!r} {problem}")
+        else:
+            found[name] |= dict.fromkeys(filter(None, map(text_of, column.to_pylist())))
+    if not any(name in COLUMNS for name in present):
+        words = columns_in_words(present, COLUMNS)
+        problems.add(f"needs a column 'record' or 'subject' ({words}): rename the id column")
+    elif not problems and not any(found.values()):
+        problems.add("holds no names; give at least one")
+    problems.refuse()
     return tuple(found["record"]), tuple(found["subject"])

@@ -1,8 +1,5 @@
-"""Division of records into slices as they come; they wait on the disk until all are there.
-
-Which slice a record lies in, and where in it, its own names decide (`core/places.py`). So memory holds a window of
-records, then one slice.
-"""
+"""Division of records into slices as they come; they wait on the disk until all are there. Which slice a record lies
+in, and where in it, its own names decide (`core/places.py`): memory holds a window of records, then one slice."""
 
 from __future__ import annotations
 
@@ -11,7 +8,6 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from s3t.core import Place, Secret, place_of
@@ -26,10 +22,8 @@ _ORDER = " order"
 
 
 class Split(Mapping[Place, pa.Table]):
-    """Every slice's rows, in the slice's order; slices without records are there, empty.
-
-    A slice is gathered whenever it is asked for, and not kept. The secret decides the slice, and the order within it.
-    """
+    """Every slice's rows, in the slice's order; slices without records are there, empty. A slice is gathered whenever
+    it is asked for, and not kept."""
 
     def __init__(self, spill: Spill, *, secret: Secret, shards: int, slices: int) -> None:
         self._spill, self._secret, self._shards, self._slices = spill, secret, shards, slices
@@ -37,32 +31,25 @@ class Split(Mapping[Place, pa.Table]):
 
     def add(self, rows: pa.Table, among: Sequence[Sequence[int]] | None = None) -> None:
         """Take in some records, all with the same columns; `among` as in `Records`."""
-        places, order = self._places_and_order(rows, among)
-        column = pa.Array.from_buffers(pa.binary(_SORTED_BYTES), rows.num_rows, [None, pa.py_buffer(order)])
+        secret, shards, slices = self._secret, self._shards, self._slices
+        numbers, order = array("I"), bytearray()
+        spread = itertools.repeat(None, rows.num_rows) if among is None else among
+        for record, subject, allowed in zip(Cells(rows["record"]), Cells(rows["subject"]), spread, strict=True):
+            place = place_of(record, subject, secret=secret, shards=shards, slices=slices, among=allowed)
+            numbers.append(place.shard * slices + place.slice)
+            order += secret.token("order", "record", record)[:_SORTED_BYTES]
+        column = pa.Array.from_buffers(pa.binary(_SORTED_BYTES), rows.num_rows, [None, pa.py_buffer(bytes(order))])
         rows = rows.append_column(_ORDER, column)
         self._schema = rows.schema
         if rows.num_rows == 0:
             return
-        numbers = np.argsort(places, kind="stable")
-        together = rows_at(rows, numbers.tolist())
-        used, starts = np.unique(places[numbers], return_index=True)
-        for place, start, end in zip(used.tolist(), starts.tolist(), [*starts.tolist()[1:], len(numbers)], strict=True):
+        places = np.frombuffer(numbers, dtype=np.uintc)
+        by_place = np.argsort(places, kind="stable")
+        together = rows_at(rows, by_place.tolist())
+        used, starts = np.unique(places[by_place], return_index=True)
+        for number, start, end in zip(used.tolist(), starts.tolist(), [*starts.tolist()[1:], len(places)], strict=True):
             for batch in together.slice(start, end - start).to_batches():  # several, if a column has more than 2 GB
-                self._spill.add(place, batch.serialize().to_pybytes())
-
-    def _places_and_order(
-        self, rows: pa.Table, among: Sequence[Sequence[int]] | None
-    ) -> tuple[npt.NDArray[np.uintc], bytes]:
-        """For each row, the number of its slice; and the bytes that order slices, one row's after the other's."""
-        places, order = array("I"), bytearray()
-        spread = itertools.repeat(None, rows.num_rows) if among is None else among
-        for record, subject, allowed in zip(Cells(rows["record"]), Cells(rows["subject"]), spread, strict=True):
-            place = place_of(
-                record, subject, secret=self._secret, shards=self._shards, slices=self._slices, among=allowed
-            )
-            places.append(place.shard * self._slices + place.slice)
-            order += self._secret.token("order", "record", record)[:_SORTED_BYTES]
-        return np.frombuffer(places, dtype=np.uintc), bytes(order)
+                self._spill.add(number, batch.serialize().to_pybytes())
 
     def __getitem__(self, place: Place) -> pa.Table:
         """The rows of a slice, in memory of their own."""

@@ -76,7 +76,7 @@ class Latest:
         inventory = snapshot.inventory(
             self._growth_of(described),
             of_slices=self.recipe.method.of_slices,
-            alone=self.recipe.answers_alone,
+            alone=not self.recipe.method.trains or self.recipe.prediction.prototypes_alone,
             readouts=self.recipe.readouts,
         )
         if self.only_serves:  # a lost stage cannot be trained again; a backup may bring it back

@@ -34,7 +34,8 @@ class Notices:
         self._untrained = _untrained(recipe, model)
         self._slow = slow_precision(resolve_device(recipe.training.device), recipe.training)
         self._encoder, self._section = encoder_for(model, recipe), recipe.task.inputs.section
-        self._most, self._refuses = recipe.max_length or 0, recipe.refuses_longer
+        self._most = recipe.max_length or 0
+        self._refuses = self._section == "language" and recipe.language.longer == "refuse"
         self._rows = self._cut = self._unlearned = 0
         self._refused: list[str] = []
         self._records, self._features = bytearray(), bytearray()

@@ -37,11 +37,9 @@ def shares(shards: Sequence[int], parts: Sequence[float] | None = None) -> NDArr
     ([0.25, 0.25, 0.5], [0.375, 0.125, 0.5])
     """
     raw = np.ones(len(shards)) if parts is None else np.asarray(parts, dtype=np.float64)
-    of_shard = np.asarray(shards)
-    alike = np.array([not raw[of_shard == shard].any() for shard in shards])
-    raw = np.where(alike, 1.0, raw)
-    totals = np.array([raw[of_shard == shard].sum() for shard in shards])
-    weights: NDArray[np.float64] = raw / totals / len(set(shards))
+    of_shard = np.unique(shards, return_inverse=True)[1]
+    raw = np.where(np.bincount(of_shard, raw)[of_shard] == 0, 1.0, raw)
+    weights: NDArray[np.float64] = raw / np.bincount(of_shard, raw)[of_shard] / len(set(shards))
     return weights
 
 

@@ -40,9 +40,6 @@ class _OneLabel(Target):
     has_labels: bool = True
     one_label: bool = True
 
-    def parsed(self, cell: Any, label_of: Callable[[Any], str | None]) -> str | None:
-        return label_of(cell)
-
     def report(self, answers: Sequence[Any], expected: Sequence[Any], labels: Sequence[str]) -> Report:
         from sklearn.metrics import confusion_matrix
 
@@ -56,6 +53,7 @@ class _OneLabel(Target):
 class Classification(_OneLabel):
     """Softmax and cross-entropy."""
 
+    scored_by: tuple[str, ...] = ("accuracy",)
     softmax_over_labels: bool = True
     weights: tuple[float, ...] = ()
     """Weight of a record's loss by its label; empty: 1 each. A batch's loss is still a mean over records."""
@@ -92,10 +90,8 @@ class Classification(_OneLabel):
         return [labels[index] for index in indices], probabilities
 
     def metrics(self, answers: Sequence[Any], expected: Sequence[Any], labels: Sequence[str]) -> dict[str, Any]:
-        """Accuracy, F1, and the Matthews correlation coefficient (0 where either side has one label alone).
-
-        As in GLUE and SuperGLUE, F1 is that of the second of two labels (MRPC, QQP, MultiRC: the positive one), and of
-        more the mean over all of them (CB). It is 0 for a label that neither side has.
+        """Accuracy, F1, and the Matthews correlation coefficient (0 where either side has one label alone). As in GLUE
+        and SuperGLUE, F1 is that of the second of two labels (MRPC, QQP, MultiRC), and of more the mean (CB).
         """
         from sklearn.metrics import f1_score, matthews_corrcoef  # here: its import is slow
 
@@ -107,22 +103,18 @@ class Classification(_OneLabel):
             "matthews": float(matthews_corrcoef(right, given)) if len({*given, *right}) > 1 else 0.0,
         }
 
-    def score(self, metrics: Mapping[str, Any]) -> float:
-        return float(metrics["accuracy"])
-
 
 @dataclass(frozen=True, kw_only=True)
 class Ordinal(_OneLabel):
     """One label a record, of a set in declared order, as ratings are: a sigmoid and binary cross-entropy a threshold.
 
-    A label k of L is L - 1 binary answers, "above label 0", ..., "above label L - 2", learned by binary cross-entropy,
-    and answered by the number of them that are likelier than not (Niu et al., "Ordinal Regression with Multiple Output
-    CNN for Age Estimation", CVPR 2016, section 3). CORAL (Cao, Mirjalili and Raschka, doi:10.1016/j.patrec.2020.11.008)
-    has the same loss and answer, and one weight vector that all outputs share. Here each output has its own, as the
-    heads of transformers are made, so probabilities may rise where they should fall. They are sorted before labels get
-    theirs.
+    A label k of L is L - 1 binary answers, "above label 0", ..., "above label L - 2"; the label is the number of them
+    that are likelier than not (Niu et al., "Ordinal Regression with Multiple Output CNN for Age Estimation", CVPR 2016,
+    section 3). Each output has weights of its own, unlike in CORAL (doi:10.1016/j.patrec.2020.11.008), so probabilities
+    may rise where they should fall. They are sorted before labels get theirs.
     """
 
+    scored_by: tuple[str, ...] = ("mae",)
     ordered: bool = True
 
     def outputs(self, labels: Sequence[str]) -> int:
@@ -159,10 +151,8 @@ class Ordinal(_OneLabel):
         return [labels[index] for index in indices], probabilities
 
     def metrics(self, answers: Sequence[Any], expected: Sequence[Any], labels: Sequence[str]) -> dict[str, Any]:
-        """Accuracy, mean absolute error in label steps, and Cohen's kappa with quadratic weights.
-
-        The kappa is None where both sides have one label alone, and the same.
-        """
+        """Accuracy, mean absolute error in label steps, and Cohen's kappa with quadratic weights, None where both sides
+        have one label alone, and the same."""
         from sklearn.metrics import cohen_kappa_score
 
         given, right = np.asarray(indices_of(answers, labels)), np.asarray(indices_of(expected, labels))
@@ -170,9 +160,6 @@ class Ordinal(_OneLabel):
         if len({*given.tolist(), *right.tolist()}) > 1:
             kappa = float(cohen_kappa_score(right, given, labels=range(len(labels)), weights="quadratic"))
         return {"accuracy": float((steps == 0).mean()), "mae": float(steps.mean()), "quadratic_kappa": kappa}
-
-    def score(self, metrics: Mapping[str, Any]) -> float:
-        return -float(metrics["mae"])
 
 
 def _of_labels(above_UT: Scores) -> Scores:
@@ -188,13 +175,12 @@ def _of_labels(above_UT: Scores) -> Scores:
 
 @dataclass(frozen=True, kw_only=True)
 class MultiLabel(Target):
-    """Any number of labels a record, perhaps none: a sigmoid and binary cross-entropy each.
-
-    The threshold is declared, never fitted.
-    """
+    """Any number of labels a record, perhaps none: a sigmoid and binary cross-entropy each. The threshold is declared,
+    never fitted."""
 
     column: Kind | None = "categories"
     wanted: str = "a list of labels, nor text that columns.delimiter cuts into labels"
+    scored_by: tuple[str, ...] = ("micro_f1",)
     has_labels: bool = True
     has_threshold: bool = True
     answer: str = "labels"
@@ -233,10 +219,7 @@ class MultiLabel(Target):
         return [tuple(label for label, has in zip(labels, row, strict=True) if has) for row in assigned], probabilities
 
     def metrics(self, answers: Sequence[Any], expected: Sequence[Any], labels: Sequence[str]) -> dict[str, Any]:
-        """Micro and macro F1, and the share of records whose labels are all right.
-
-        F1 of a label that neither side has is 0.
-        """
+        """Micro and macro F1 (0 for a label that neither side has), and the share of records that are all right."""
         from sklearn.metrics import f1_score
 
         given, right = _indicators(answers, labels), _indicators(expected, labels)
@@ -245,9 +228,6 @@ class MultiLabel(Target):
             "macro_f1": float(f1_score(right, given, average="macro", zero_division=0.0)),
             "accuracy": float((given == right).all(axis=1).mean()),
         }
-
-    def score(self, metrics: Mapping[str, Any]) -> float:
-        return float(metrics["micro_f1"])
 
     def report(self, answers: Sequence[Any], expected: Sequence[Any], labels: Sequence[str]) -> Report:
         """There is no confusion matrix, since labels do not exclude each other."""
@@ -268,6 +248,7 @@ class Regression(Target):
 
     column: Kind | None = "number"
     wanted: str = "a finite number"
+    scored_by: tuple[str, ...] = ("rmse",)
     has_labels: bool = False
 
     def parsed(self, cell: Any, label_of: Callable[[Any], str | None]) -> float | None:
@@ -305,19 +286,14 @@ class Regression(Target):
             "rmse": float(np.sqrt(np.mean((given - right) ** 2))),
         }
 
-    def score(self, metrics: Mapping[str, Any]) -> float:
-        return -float(metrics["rmse"])
-
 
 @dataclass(frozen=True, kw_only=True)
 class TokenClassification(Target):
-    """A tag a word: softmax and cross-entropy over the words that the model sees.
-
-    A word's first sub-word carries its tag; the others are ignored.
-    """
+    """A tag a word: softmax and cross-entropy over the words that the model sees, each by its first sub-word."""
 
     column: Kind | None = "categories"
     wanted: str = "a list of tags, nor text that columns.delimiter cuts into tags"
+    scored_by: tuple[str, ...] = ("f1", "accuracy")
     has_labels: bool = True
     answer: str = "tags"
 
@@ -359,10 +335,6 @@ class TokenClassification(Target):
         entities = entity_metrics(answers, expected) if _name_entities(labels) else {}
         return {**entities, "accuracy": float(np.mean([(tag or "O") == right for tag, right in pairs]))}
 
-    def score(self, metrics: Mapping[str, Any]) -> float:
-        """F1 of entities, else accuracy."""
-        return float(metrics.get("f1", metrics["accuracy"]))
-
     def report(self, answers: Sequence[Any], expected: Sequence[Any], labels: Sequence[str]) -> Report:
         return entity_report(answers, expected) if _name_entities(labels) else (), None
 
@@ -377,10 +349,8 @@ def _name_entities(labels: Sequence[str]) -> bool:
 
 
 def entities(tags: Tags) -> Iterator[tuple[str, int, int]]:
-    """Type, first and last word of each entity, as CoNLL counts (conlleval; Tjong Kim Sang and De Meulder 2003).
-
-    The rules are those of seqeval's default mode: any of IOB1, IOB2, IOE and IOBES is read, and an I- that continues
-    nothing begins an entity. An entity is right if its type, its first and its last word are.
+    """Type, first and last word of each entity, as CoNLL counts (conlleval; Tjong Kim Sang and De Meulder 2003), and
+    seqeval in its default mode: any of IOB1, IOB2, IOE and IOBES, and an I- that continues nothing begins an entity.
 
     >>> list(entities(["B-a", "I-a", "I-b", "O", "I-a", "B-a"]))
     [('a', 0, 1), ('b', 2, 2), ('a', 4, 4), ('a', 5, 5)]
@@ -435,21 +405,18 @@ def _measured(given: _Entities, right: _Entities) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class CausalLanguage(Target):
-    """Each token is predicted from those before it: softmax over the vocabulary and cross-entropy.
-
-    Members answer with log-probabilities of the right tokens, and the ensemble with those of the mean of the members'
-    probabilities, whatever `prediction.aggregation` says: the other ways need every member's whole vocabulary.
+    """Each token is predicted from those before it: softmax over the vocabulary and cross-entropy. The ensemble answers
+    with log-probabilities of the right tokens under the mean of the members' probabilities, whatever
+    `prediction.aggregation` says: the other ways need every member's whole vocabulary.
     """
 
     column: Kind | None = None
     wanted: str = "nothing"
+    scored_by: tuple[str, ...] = ("loss",)
     has_labels: bool = False
     over_vocabulary: bool = True
     answer: str = "log_probabilities"
     verbs: tuple[str, ...] = ("generate", "score")
-
-    def parsed(self, cell: Any, label_of: Callable[[Any], str | None]) -> Any:
-        return None
 
     def expected(self, rows: pa.Table) -> list[Any]:
         """None for each record: its own tokens are the right ones."""
@@ -482,19 +449,14 @@ class CausalLanguage(Target):
         loss = -math.fsum(each) / len(each)
         return {"perplexity": math.exp(loss) if loss < 700 else None, "loss": loss, "tokens": len(each)}
 
-    def score(self, metrics: Mapping[str, Any]) -> float:
-        return -math.inf if metrics["loss"] is None else -float(metrics["loss"])
-
 
 def rouge_scorer() -> Any:
     """A scorer of ROUGE-L (Lin 2004), stemmed."""
     try:
         from rouge_score.rouge_scorer import RougeScorer
     except ImportError:
-        problem = (
-            f"texts are compared by rouge-score, which is not installed; install it with: {how_to_install('texts')}"
-        )
-        raise InputError("evaluate", problem) from None
+        problem = "texts are compared by rouge-score, which is not installed"
+        raise InputError("evaluate", f"{problem}; install it with: {how_to_install('texts')}") from None
     return RougeScorer(["rougeL"], use_stemmer=True)
 
 

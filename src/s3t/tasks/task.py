@@ -7,9 +7,10 @@ Shapes: M members; N records; U answers, one a record where `Inputs` says no oth
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -32,6 +33,8 @@ is one."""
 
 GUESSES = 20
 """Labels that are tried as the answer to every input, the most frequent ones."""
+ERRORS = {"mae", "rmse", "loss"}
+"""Measures of which less is better."""
 ANSWERED = "answered"
 """Entry of an encoded record and of a batch, bool, a value a token: tokens at which the model answers. Without it, one
 answer a record."""
@@ -61,27 +64,10 @@ class Inputs:
         """All fields of `columns` that apply."""
         return tuple(dict.fromkeys(role for form in self.forms for role in form))
 
-    def prompt_role(self, given: set[str]) -> str:
-        """The role of the column after which a language model writes, of those that are given."""
-        return next(form[0] for form in self.forms if given >= set(form))
-
     def column_kind(self, role: str) -> Kind:
         if self.kind != "language":
             return self.kind
         return "messages" if role == "messages" else "text"
-
-    def column_problems(self, columns: Collection[str], others: Iterable[str], task: str) -> list[str]:
-        """Roles of the recipe's `columns` that are missing or do not apply; `others` are those of all inputs."""
-        given = {role for role in self.roles if role in columns}
-        least = [form for form in self.forms if not any(set(other) < set(form) for other in self.forms)]
-        wanted = ", or ".join(" and ".join(f"columns.{role}" for role in form) for form in least)
-        problems = []
-        if not any(given.issuperset(form) for form in least):
-            problems = [f"task {task} needs {wanted}"]
-        elif given not in map(set, self.forms):
-            problems = [f"task {task} needs one of these alone: {wanted}"]
-        stray = [role for role in dict.fromkeys(others) if role in columns and role not in self.roles]
-        return problems + [f"columns.{role} does not apply to task {task}" for role in stray]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +78,8 @@ class Target(ABC):
     """Kind of the label column; None if the target is made of the inputs alone, and no label is read."""
     wanted: str
     """Noun for a cell of the label column, for messages: "a label"."""
+    scored_by: tuple[str, ...]
+    """Measures by which stages and recipes are chosen: the first that there is."""
     has_labels: bool
     """True if answers come from a set of labels, which the recipe declares."""
     one_label: bool = False
@@ -110,9 +98,9 @@ class Target(ABC):
     verbs: tuple[str, ...] = ("predict",)
     """Methods of a run that ask for answers of this target; the others are refused."""
 
-    @abstractmethod
     def parsed(self, cell: Any, label_of: Callable[[Any], str | None]) -> Any:
         """The label as records keep it; None where the cell holds none. Several labels come as a list."""
+        return label_of(cell)
 
     def expected(self, rows: pa.Table) -> list[Any]:
         return list(rows["label"].to_pylist())
@@ -131,19 +119,16 @@ class Target(ABC):
     def targets(
         self, rows: pa.Table, records: Sequence[Mapping[str, Any]], labels: Sequence[str]
     ) -> Sequence[Tensor] | Tensor:
-        """Training targets of each record, by its number: one row for each of its answers.
-
-        If each record has one answer, one tensor N x 1, or N x 1 x C where an answer has a target for each output.
-        Batches pass their rows to `loss`, as U or U x C. `records` are the rows, encoded, perhaps as they are asked
-        for; `labels` are in the recipe's order (with `labels: infer`, sorted), here as below.
+        """Training targets of each record, by its number: one row for each of its answers. If each record has one
+        answer, one tensor N x 1, or N x 1 x C where an answer has a target for each output. Batches pass their rows to
+        `loss`. `records` are the rows, encoded; `labels` are in the recipe's order (with `labels: infer`, sorted).
         """
 
     def weighted(
         self, declared: Literal["balanced"] | Mapping[str, float], labels: Sequence[str], targets_U: Tensor
     ) -> Target:
         """The target whose loss has declared weights of labels, 1 for others; balanced: N / (C x count) of each label
-        among these targets. Only of a softmax over labels.
-        """
+        among these targets. Only of a softmax over labels."""
         raise NotImplementedError
 
     @abstractmethod
@@ -154,20 +139,21 @@ class Target(ABC):
     def answers(
         self, logits_MUC: Scores, weights_M: Weights, labels: Sequence[str], *, aggregation: str, threshold: float
     ) -> tuple[list[Any], Scores | None]:
-        """Each answer, and the probability of each label, U x L; None where there are no probabilities.
-
-        Where outputs are not one a label, this turns them into labels: `aggregate` and `choose` take C = L alone. An
-        answer need not be the likeliest label. There is at least one member; `aggregate` says how they are combined.
-        Where a record may have several labels, those of at least the probability `threshold` are given.
+        """Each answer, perhaps not the likeliest label, and the probability of each label, U x L; None where there
+        are none. There is at least one member; `aggregate` says how they are combined. Where a record may have several
+        labels, those of at least the probability `threshold` are given.
         """
 
     @abstractmethod
     def metrics(self, answers: Sequence[Any], expected: Sequence[Any], labels: Sequence[str]) -> dict[str, Any]:
         """Measures of the answers, by name: numbers, or None where undefined."""
 
-    @abstractmethod
     def score(self, metrics: Mapping[str, Any]) -> float:
         """The measure that chooses among stages and recipes; higher is better, so an error is negative."""
+        name = next(name for name in self.scored_by if name in metrics)
+        if name not in ERRORS:
+            return float(metrics[name])
+        return -math.inf if metrics[name] is None else -float(metrics[name])
 
     def guesses(self, expected: Sequence[Any]) -> list[list[Any]]:
         """The same answer to every input, for some answers: each of the most frequent labels, or the mean."""
