@@ -226,9 +226,6 @@ class MethodSettings(Section):
     trainable: Trainable = "adapter"
     """sisa, protosisa, full: train an adapter, or all parameters; then `adapter` has no effect."""
 
-    def made(self) -> Method:
-        return method_named(**self.model_dump())
-
 
 class Sequences(Section):
     """The orders in which a shard's slices are trained."""
@@ -738,7 +735,7 @@ def _method(value: Any, read: Callable[[Any], MethodSettings]) -> Method:
     """A method by its name alone, or with its options; a method as it is."""
     if isinstance(value, Method):
         return value
-    return read({"name": value} if isinstance(value, str) else value).made()
+    return method_named(**read({"name": value} if isinstance(value, str) else value).model_dump())
 
 
 def _ledger_url(value: str) -> str:

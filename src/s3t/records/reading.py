@@ -445,9 +445,8 @@ def _from_memory(data: Any, columns: Mapping[str, Kind], problems: Problems) -> 
         return _from_frame(data, columns, problems)
     if is_of(data, "datasets", "DatasetDict"):
         if len(data) != 1:
-            raise DataError(
-                problems.where, f"has the splits {', '.join(data)}; pass one of them: data[{next(iter(data), '')!r}]"
-            )
+            remedy = f"pass one of them: data[{next(iter(data), '')!r}]"
+            raise DataError(problems.where, f"has the splits {', '.join(data)}; {remedy}")
         (data,) = data.values()
     if is_of(data, "datasets", "Dataset"):
         return _from_dataset(data)
@@ -541,12 +540,13 @@ def _windows(source: Path | BinaryIO, form: Format, problems: Problems, size: in
             if form == "jsonl":
                 by_row = problems.positions.noun == "row"
                 rows = _array_rows(file, problems) if by_row else _json_rows(file, problems, endless=path is None)
-                windows = _cut(rows, problems.positions, size, most=size < WHOLE)
+                windows = _cut(rows, problems.positions, size)
+                windows = windows if size < WHOLE else [list(itertools.chain.from_iterable(windows))]
             elif form == "parquet":
                 windows = _parquet_windows(file, size)
             else:
-                tables = _csv_windows(file, problems, min(size, WINDOW_ROWS), "\t" if form == "tsv" else ",")
-                windows = tables if size < WHOLE else [pa.concat_tables(tables)]
+                windows = _csv_windows(file, problems, min(size, WINDOW_ROWS), "\t" if form == "tsv" else ",")
+                windows = windows if size < WHOLE else [pa.concat_tables(windows)]
             for window in windows:
                 yield first, window
                 if problems and path is None:
@@ -565,15 +565,15 @@ def _state(file: BinaryIO) -> tuple[int, int]:
     return state.st_size, state.st_mtime_ns
 
 
-def _cut(rows: Iterable[Row], positions: Positions, size: int, *, most: bool) -> Iterator[list[Any]]:
-    """Windows of rows: the cells of all, one after another. With `most`, long rows make shorter windows."""
+def _cut(rows: Iterable[Row], positions: Positions, size: int) -> Iterator[list[Any]]:
+    """Windows of rows: the cells of all, one after another. Long rows make shorter windows."""
     window: list[Any] = []
     count = begin = characters = 0
     for line, row, long in rows:
         positions.add(count, line)
         window += row
         count, characters = count + 1, characters + long
-        if count - begin >= size or (most and characters > _MOST_CHARACTERS):
+        if count - begin >= size or characters > _MOST_CHARACTERS:
             yield window
             window, begin, characters = [], count, 0
     if window or count == 0:
@@ -603,7 +603,7 @@ def _csv_windows(file: BinaryIO, problems: Problems, size: int, delimiter: str) 
         _, header, _ = next(rows, (0, [], 0))
         if not header:
             raise UnreadableError("is an empty CSV file; begin it with a row of column names")
-        for cells in _cut(rows, problems.positions, size, most=True):  # no row objects: they cost as much as reading
+        for cells in _cut(rows, problems.positions, size):  # no row objects: they cost as much as reading
             columns = [pa.array(cells[column :: len(header)], pa.string()) for column in range(len(header))]
             yield pa.Table.from_arrays(columns, names=header)
     finally:
