@@ -633,8 +633,7 @@ class Columns(Section):
     delimiter: str | None = Field(default=None, min_length=1)
     """Separator of labels, words or tags, where columns of multi-label and token tasks hold text, not lists."""
     id: str | None = None
-    """The column of the record's unique id. Without one, it is the hash of content and subject; identical rows share
-    it and leave together."""
+    """Column of the record's unique id. Without one: the hash of content and subject; identical rows leave together."""
     subject: str | None = None
     """The column of the person whose record it is. All records of a subject lie in one slice."""
     text: str | None = None
@@ -642,13 +641,11 @@ class Columns(Section):
     text_pair: str | None = None
     """Column of the second text, or a template, where the input is a pair (text tasks)."""
     prompt: str | list[str] | None = None
-    """Language models: the column of the prompt; or a template, or several, of which each record takes the first whose
-    columns are filled."""
+    """Language models: column of the prompt, a template, or several, of which a record takes the first filled one."""
     completion: str | None = None
     """Language models: the column of the completion, or a template of several."""
     messages: str | list[str] | None = None
-    """Language models: the column of the chat, a list of messages with role and content; or several columns, whose
-    messages follow each other."""
+    """Language models: column of the chat (messages with role and content), or several, whose messages follow on."""
     image: str | None = None
     """The column of the image: encoded bytes, a Hugging Face image, or a path beside the data file (image tasks)."""
 
@@ -935,7 +932,7 @@ class Recipe(Section):
             yield f"task {task} needs one of these alone: {wanted}"
         for role in sorted(given - used):
             yield f"columns.{role} does not apply to task {task}"
-        if task.inputs.in_words and is_template(self.columns.text or ""):
+        if task.inputs.kind == "words" and is_template(self.columns.text or ""):
             yield f"columns.text: {task} takes no template; name one column"
         if self.text.pooling != "auto" and not task.pools:
             yield f"text.pooling: {task} does not pool; take it out"

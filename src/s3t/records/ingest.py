@@ -208,7 +208,7 @@ class Checks:
         self._check_quotes(table)
         features = read_features(table, self._recipe)
         labels = None if self._recipe.task.target.column is None else self._labels(table)
-        if self._recipe.task.inputs.in_words and labels is not None:
+        if self._recipe.task.inputs.kind == "words" and labels is not None:
             for row, (words, tags) in enumerate(zip(Cells(features["text"]), Cells(labels), strict=False), table.first):
                 if words is not None and tags is not None and len(words) != len(tags):
                     names = f"columns {self._columns.text!r} and {self._columns.label!r}"

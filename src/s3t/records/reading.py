@@ -452,7 +452,7 @@ def _from_memory(data: Any, columns: Mapping[str, Kind], problems: Problems) -> 
         return _from_dataset(data)
     if isinstance(data, Sequence) and data and all(isinstance(row, Mapping) for row in data):
         if not all(is_unicode(str(name)) for name in set(itertools.chain(*data))):
-            raise DataError(problems.where, "have a key that holds half a surrogate pair, which is no text; correct it")
+            raise DataError(problems.where, "has a key that holds half a surrogate pair, which is no text; correct it")
         return _json_table(data, columns, problems, 0)
     kinds = "a path, a datasets.Dataset, a pandas.DataFrame, a pyarrow.Table or a list of mappings"
     raise DataError(problems.where, f"is not data; pass {kinds}")
@@ -754,6 +754,7 @@ def _json_column(values: list[Any], name: str, kind: Kind, problems: Problems, f
         if isinstance(text, str):
             problems.add(f"column {name!r} holds half a surrogate pair, which is no text; correct it", row)
         elif text is not None:
-            remedy = "write bytes or paths" if kind == "image" else "write all as text"
+            remedies = {"image": "write bytes or paths", "messages": "write lists of messages, not nested deeper"}
+            remedy = remedies.get(kind, "write all as text")
             problems.add(f"column {name!r} holds a value of type {type(text).__name__} beside others; {remedy}", row)
     return pa.array(texts, pa.string())

@@ -404,7 +404,7 @@ class Workshop:
         if not recipe.ridge.layers:
             return HeadInputs()
         layers, task = min(recipe.ridge.layers, top), recipe.task
-        own = "mean" if task.inputs.in_words else cast(Pooling, recipe.text.pooling) if task.pools else "first"
+        own = "mean" if task.inputs.kind == "words" else cast(Pooling, recipe.text.pooling) if task.pools else "first"
         borders = tuple(round(top * number / layers) for number in range(layers, 0, -1))
         return FeatureMap(borders, ("mean",) if own == "mean" else ("mean", own))
 

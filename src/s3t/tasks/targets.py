@@ -492,7 +492,7 @@ def _per_label(names: Sequence[str], right: Any, given: Any, **options: Any) -> 
 TEXT = Inputs(kind="text", forms=(("text",), ("text", "text_pair")), section="text", has_tokens=True, window_batches=64)
 """A text, or a pair of texts."""
 
-TAGGED = Inputs(kind="words", forms=(("text",),), section="text", has_tokens=True, window_batches=64, in_words=True)
+TAGGED = Inputs(kind="words", forms=(("text",),), section="text", has_tokens=True, window_batches=64)
 """A text that is cut into words, each of which is answered."""
 
 IMAGE = Inputs(kind="image", forms=(("image",),), section="image", has_tokens=False, window_batches=1, window_rows=256)

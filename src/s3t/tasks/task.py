@@ -56,8 +56,6 @@ class Inputs:
     """Batches that are encoded at a time to answer; texts are sorted by length within them."""
     window_rows: int = 2**14
     """Records that are read at a time, of those to train on."""
-    in_words: bool = False
-    """True if an input is a list of words, each of which has its own label."""
 
     @property
     def roles(self) -> tuple[str, ...]:
