@@ -15,7 +15,7 @@ from s3t.models.passes import ANSWERED
 from s3t.prediction.answers import Answers
 from s3t.recipe import Text, recipe_from
 from s3t.records.ingest import ingest
-from s3t.tasks.targets import WORDS, TokenClassification, entities, entity_metrics, entity_report
+from s3t.tasks.targets import WORDS, TokenClassification, entities
 from testing import tiny
 from tests.cli.typed import document
 
@@ -147,8 +147,10 @@ def test_words_that_the_model_does_not_see_have_no_tag():
 def test_entities_are_counted_as_in_the_example_of_seqeval():
     right = [["O", "O", "O", "B-MISC", "I-MISC", "I-MISC", "O"], ["B-PER", "I-PER", "O"]]
     given = [["O", "O", "B-MISC", "I-MISC", "I-MISC", "I-MISC", "O"], ["B-PER", "I-PER", "O"]]
-    assert entity_metrics(given, right) == {"f1": 0.5, "precision": 0.5, "recall": 0.5}
-    assert entity_report(given, right) == (
+    labels = ["O", "B-MISC", "I-MISC", "B-PER", "I-PER"]
+    measures = {"f1": 0.5, "precision": 0.5, "recall": 0.5, "accuracy": 0.8}
+    assert TokenClassification().metrics(given, right, labels) == measures
+    assert TokenClassification().report(given, right, labels)[0] == (
         {"label": "MISC", "precision": 0.0, "recall": 0.0, "f1": 0.0, "support": 1},
         {"label": "PER", "precision": 1.0, "recall": 1.0, "f1": 1.0, "support": 1},
     )
@@ -211,7 +213,8 @@ def test_every_word_is_answered_in_documents(run, tmp_path):
         document("predict", run, "--input", tmp_path / "data.parquet", "--output", tmp_path / f"out.{suffix}")
     assert [tuple(json.loads(cell)) for cell in pd.read_csv(tmp_path / "out.csv")["tags"]] == list(answers.predicted)
     found = document("evaluate", run, "--data", tmp_path / "data.parquet", "--report")
-    assert found["f1"] == whole.metrics["f1"] == entity_metrics(answers.predicted, TABLE.label.to_list())["f1"]
+    by_hand = TokenClassification().metrics(answers.predicted, TABLE.label.to_list(), ["O", "B-a", "B-b"])
+    assert found["f1"] == whole.metrics["f1"] == by_hand["f1"]
     assert [row["label"] for row in found["per_class"]] == ["a", "b"]
 
 

@@ -332,11 +332,18 @@ class TokenClassification(Target):
     def metrics(self, answers: Sequence[Any], expected: Sequence[Any], labels: Sequence[str]) -> dict[str, Any]:
         """F1, precision and recall of entities, where tags name some; accuracy over all words. None counts as O."""
         pairs = zip(itertools.chain(*answers), itertools.chain(*expected), strict=True)
-        entities = entity_metrics(answers, expected) if _name_entities(labels) else {}
-        return {**entities, "accuracy": float(np.mean([(tag or "O") == right for tag, right in pairs]))}
+        entities = _measured(_all(answers), _all(expected)) if _name_entities(labels) else {}
+        measures = {name: entities[name] for name in ("f1", "precision", "recall") if entities}
+        return measures | {"accuracy": float(np.mean([(tag or "O") == right for tag, right in pairs]))}
 
     def report(self, answers: Sequence[Any], expected: Sequence[Any], labels: Sequence[str]) -> Report:
-        return entity_report(answers, expected) if _name_entities(labels) else (), None
+        """Measures of each type of entity that either side has, by name."""
+        given, right = (_all(side) if _name_entities(labels) else set() for side in (answers, expected))
+        rows = []
+        for kind in sorted({entity[1] for entity in given | right}):
+            of_kind = ({entity for entity in side if entity[1] == kind} for side in (given, right))
+            rows.append({"label": kind, **_measured(*of_kind)})
+        return tuple(rows), None
 
 
 def _name_entities(labels: Sequence[str]) -> bool:
@@ -364,26 +371,6 @@ def entities(tags: Tags) -> Iterator[tuple[str, int, int]]:
         if prefix != "O" and (parted or before == "O"):
             first = place
         before, kind_before = prefix, kind
-
-
-def entity_metrics(predicted: Sequence[Tags], expected: Sequence[Tags]) -> dict[str, float]:
-    """F1, precision and recall over all entities; 0 where there are none.
-
-    >>> entity_metrics([["B-a", "O"], ["B-b", "O"]], [["B-a", "O"], ["B-b", "I-b"]])["f1"]
-    0.5
-    """
-    measured = _measured(_all(predicted), _all(expected))
-    return {name: measured[name] for name in ("f1", "precision", "recall")}
-
-
-def entity_report(predicted: Sequence[Tags], expected: Sequence[Tags]) -> tuple[dict[str, Any], ...]:
-    """Precision, recall, F1 and support of each type that either side has, by name."""
-    given, right = _all(predicted), _all(expected)
-    kinds = sorted({entity[1] for entity in given | right})
-    return tuple(
-        {"label": kind, **_measured(*({entity for entity in side if entity[1] == kind} for side in (given, right)))}
-        for kind in kinds
-    )
 
 
 _Entities: TypeAlias = "set[tuple[int, str, int, int]]"
