@@ -117,8 +117,7 @@ def ingest_labelled(data: Data, recipe: Recipe, *, labels: tuple[str, ...] | Non
 
 def record_ids(data: Data, recipe: Recipe) -> list[str]:
     """The id of every row, as `init` would give it: what `delete` needs where the data has no id column."""
-    ids: list[str] = ingest(data, recipe).rows["record"].to_pylist()
-    return ids
+    return list(ingest(data, recipe).rows["record"].to_pylist())
 
 
 def among_of(groups: Iterable[str | None], group: Group) -> list[tuple[int, ...]]:

@@ -37,7 +37,6 @@ class _OneLabel(Target):
 
     column: Kind | None = "category"
     wanted: str = "a label"
-    has_labels: bool = True
     one_label: bool = True
 
     def report(self, answers: Sequence[Any], expected: Sequence[Any], labels: Sequence[str]) -> Report:
@@ -143,7 +142,9 @@ class Ordinal(_OneLabel):
         """
         each_MUT = sigmoid(logits_MUC)
         above_UT = sigmoid(mean(logits_MUC, weights_M)) if aggregation == "logits" else mean(each_MUT, weights_M)
-        probabilities, indices = _of_labels(above_UT), (above_UT > 0.5).sum(axis=-1)
+        falling_UT = -np.sort(-above_UT, axis=-1)  # the probability of being above a threshold may only fall
+        probabilities = -np.diff(falling_UT, axis=-1, prepend=1.0, append=0.0)
+        indices = (above_UT > 0.5).sum(axis=-1)
         if aggregation == "vote":
             votes = mean(np.eye(len(labels))[(each_MUT > 0.5).sum(axis=-1)], weights_M)
             tied = votes >= votes.max(axis=-1, keepdims=True)
@@ -162,17 +163,6 @@ class Ordinal(_OneLabel):
         return {"accuracy": float((steps == 0).mean()), "mae": float(steps.mean()), "quadratic_kappa": kappa}
 
 
-def _of_labels(above_UT: Scores) -> Scores:
-    """The probability of each label, U x L; those of being above a threshold are sorted, and may then only fall.
-
-    >>> _of_labels(np.array([[0.75, 0.25], [0.25, 0.75]])).tolist()
-    [[0.25, 0.5, 0.25], [0.25, 0.5, 0.25]]
-    """
-    falling = -np.sort(-above_UT, axis=-1)
-    probabilities: Scores = -np.diff(falling, axis=-1, prepend=1.0, append=0.0)
-    return probabilities
-
-
 @dataclass(frozen=True, kw_only=True)
 class MultiLabel(Target):
     """Any number of labels a record, perhaps none: a sigmoid and binary cross-entropy each. The threshold is declared,
@@ -181,7 +171,6 @@ class MultiLabel(Target):
     column: Kind | None = "categories"
     wanted: str = "a list of labels, nor text that columns.delimiter cuts into labels"
     scored_by: tuple[str, ...] = ("micro_f1",)
-    has_labels: bool = True
     has_threshold: bool = True
     answer: str = "labels"
 
@@ -294,7 +283,6 @@ class TokenClassification(Target):
     column: Kind | None = "categories"
     wanted: str = "a list of tags, nor text that columns.delimiter cuts into tags"
     scored_by: tuple[str, ...] = ("f1", "accuracy")
-    has_labels: bool = True
     answer: str = "tags"
 
     def parsed(self, cell: Any, label_of: Callable[[Any], str | None]) -> tuple[str | None, ...] | None:

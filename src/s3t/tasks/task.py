@@ -78,7 +78,7 @@ class Target(ABC):
     """Noun for a cell of the label column, for messages: "a label"."""
     scored_by: tuple[str, ...]
     """Measures by which stages and recipes are chosen: the first that there is."""
-    has_labels: bool
+    has_labels: bool = True
     """True if answers come from a set of labels, which the recipe declares."""
     one_label: bool = False
     """True if every record has exactly one of these labels, as groups by label and a confusion matrix need."""
