@@ -183,10 +183,8 @@ def recipe_from(content: Recipe | Mapping[str, Any] | str | Path, *, where: str 
         return content
     if isinstance(content, str | Path):
         return load_recipe(content)
-    try:
+    with suppress(ValidationError):
         return Recipe.model_validate(dict(content))
-    except ValidationError:
-        pass
     raise RecipeError(where, _all_problems(content))
 
 

@@ -510,11 +510,10 @@ def _check_decodable(rows: pa.Table, columns: Container[str], problems: Problems
 
 
 def _readable(value: Any) -> bool:
-    try:
+    with suppress(UnicodeDecodeError):
         value.as_py()
-    except UnicodeDecodeError:
-        return False
-    return True
+        return True
+    return False
 
 
 # Files and pipes.
@@ -738,12 +737,10 @@ _AS_TEXT: Mapping[Kind, tuple[type, ...]] = {
 def _json_column(values: list[Any], name: str, kind: Kind, problems: Problems, first: int) -> pa.Array:
     """A column; numbers and text beside each other become text where that is one name whichever it was. Chats become
     JSON, since arrow would give all messages the fields of each."""
-    try:
+    with suppress(pa.ArrowException, OverflowError, RecursionError, TypeError, ValueError):
         if kind == "messages":
             values = [value if value is None or isinstance(value, str) else json.dumps(value) for value in values]
         return pa.array(values)
-    except (pa.ArrowException, OverflowError, RecursionError, TypeError, ValueError):
-        pass
     texts: list[str | None] = []
     for row, value in enumerate(values, start=first):
         text = name_of(value) if type(value) in _AS_TEXT.get(kind, ()) else value
