@@ -184,7 +184,7 @@ def test_a_clone_that_fails_leaves_nothing_but_the_run(run, monkeypatch):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("s3t.run.cloning._copy_content", full)
+        patch.setattr("s3t.run.cloning.shutil.copyfile", full)
         with pytest.raises(s3t.StorageError, match="no run was made"):
             s3t.Run.clone(run, run.with_name("clone"))
     assert sorted(path.name for path in run.parent.iterdir()) == before

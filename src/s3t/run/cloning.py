@@ -11,8 +11,8 @@ import os
 import platform
 import secrets
 import shutil
-from collections.abc import Iterable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from s3t.aftermath import NO_RUN_MADE, NOTHING_CHANGED, after_refusal
@@ -118,15 +118,13 @@ def _fill(parts: Parts, made: Layout, to: Path, note: Clone) -> None:
         artifacts = [
             source.artifacts / name for stage, key in snapshot.stages.items() for name in blobs_of(stage.shard, key)
         ]
-        _copy(
-            [
-                *(source.recipe, source.secret, source.public),
-                *(source.slices / version_name(place, each.digest) for place, each in snapshot.slices.items()),
-                *sorted(artifacts),
-            ],
-            source,
-            made,
-        )
+        paths = [
+            *(source.recipe, source.secret, source.public),
+            *(source.slices / version_name(place, each.digest) for place, each in snapshot.slices.items()),
+            *sorted(artifacts),
+        ]
+        for path in filter(Path.is_file, paths):
+            write_durably(made.root / path.relative_to(source.root), partial(shutil.copyfile, path), tmp=made.tmp)
         make_folder(made.artifacts)
         write_home(made, Home.of(made.root, named=to))
         Witness.of_run(description.run).catch_up(ledger)
@@ -138,14 +136,3 @@ def _fill(parts: Parts, made: Layout, to: Path, note: Clone) -> None:
         raise
     finally:
         ledger.close()
-
-
-def _copy(paths: Iterable[Path], source: Layout, made: Layout) -> None:
-    for path in paths:
-        if path.is_file():
-            to = made.root / path.relative_to(source.root)
-            write_durably(to, lambda part, path=path: _copy_content(path, part), tmp=made.tmp)  # type: ignore[misc]
-
-
-def _copy_content(path: Path, part: Path) -> None:
-    shutil.copyfile(path, part)

@@ -32,13 +32,7 @@ from s3t.records.splitting import Split
 from s3t.run.notices import Notices, copies_elsewhere
 from s3t.run.parts import slices_of
 from s3t.store.disk import make_folder, storage_errors, sync_folder
-from s3t.store.folder import (
-    Description,
-    Home,
-    Layout,
-    write_home,
-    write_layout,
-)
+from s3t.store.folder import Description, Home, Layout, write_home, write_layout
 from s3t.store.rows import WINDOW_ROWS
 from s3t.store.secret import secret_of_new_run
 from s3t.store.slices import copies_in_order
@@ -69,10 +63,15 @@ def create_run(
         recipe = recipe.model_copy(update={"base_model": str(Path(recipe.base_model).resolve())})
     with Spill(path.parent) as records, Spill(path.parent) as names:
         checked = _checked(recipe, data, recipe_name, public_data=public_data, spill=records)
+        try:
+            url = checked.recipe.ledger or os.environ.get(VARIABLE) or None
+            ledger = None if url is None else without_password(url)
+        except ValueError as error:
+            raise InputError(VARIABLE, str(error)) from None
         description = Description(
             version=__version__,
             run=secrets.token_hex(8),
-            ledger=_checked_url(checked.recipe.ledger or os.environ.get(VARIABLE) or None),
+            ledger=ledger,
             labels=checked.labels,
             orders=_orders(checked.recipe, progress or silent),
             base_digest=checked.base_digest,
@@ -96,12 +95,12 @@ def _made(
         part.mkdir(mode=0o700)
         sync_folder(path.parent)  # a ledger in a database is found by this folder alone
         try:
-            address = address_of(Layout(part), description)
-            written = _write(Layout(part), checked, description, records, notices)
-            key = checked.secret.key("row")
-            ledger = Ledger.create(address, slices=written, records=records, key=key)
+            layout = Layout(part)
+            address = address_of(layout, description)
+            slices = _write(layout, checked, description, records, notices)
+            ledger = Ledger.create(address, slices=slices, records=records, key=checked.secret.key("row"))
             try:
-                write_home(Layout(part), Home.of(part, named=path))
+                write_home(layout, Home.of(part, named=path))
                 part.rename(path)
             except BaseException:
                 ledger.drop()
@@ -206,14 +205,6 @@ def _folder(recipe: Recipe) -> Path:
     from s3t.models.source import model_folder
 
     return model_folder(recipe.base_model, revision=recipe.revision)
-
-
-def _checked_url(url: str | None) -> str | None:
-    """The URL of the ledger as run.json keeps it."""
-    try:
-        return None if url is None else without_password(url)
-    except ValueError as error:
-        raise InputError(VARIABLE, str(error)) from None
 
 
 def _write(

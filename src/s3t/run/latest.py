@@ -61,20 +61,14 @@ class Latest:
         self._inventory = None if self.only_serves else (snapshot, described, inventory)
         return inventory
 
-    def _growth_of(self, described: Description) -> Growth:
-        """The policy of which stages are trained, as a run.json says.
-
-        From declared numbers alone: with the costs that the ledger measures, the choice would follow from records.
-        """
-        known = self._growth
-        if known is None or known[0] is not described:
-            known = self._growth = described, described.present(self.recipe).growth(described.orders)
-        return known[1]
-
     def inventory_of(self, snapshot: Snapshot, described: Description) -> Inventory:
         """The inventory under a run.json, the present one or a proposal."""
+        known = self._growth
+        if known is None or known[0] is not described:
+            # From declared numbers: with costs that the ledger measures, the choice of stages would follow from records
+            known = self._growth = described, described.present(self.recipe).growth(described.orders)
         inventory = snapshot.inventory(
-            self._growth_of(described),
+            known[1],
             of_slices=self.recipe.method.of_slices,
             alone=not self.recipe.method.trains or self.recipe.prediction.prototypes_alone,
             readouts=self.recipe.readouts,
