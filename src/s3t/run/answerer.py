@@ -130,7 +130,7 @@ class Answerer:
             answer = self._answer(state, together, silent, computer)
             state.work.confirm()
             predictions = tuple(divided(answer, checked))
-            return PendingAnswers(predictions, state.work, self.parts.presence, state.noted.pop_all())
+            return PendingAnswers(state.work, self.parts.presence, state.noted.pop_all(), predictions)
 
         return self.attempt(choose or (lambda: nullcontext(self.choose_now())), compute, held=True)
 

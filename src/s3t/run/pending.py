@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 from s3t.errors import ClosedError, OvertakenError
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from s3t.results.answers import Predictions
 
 
+@dataclass(eq=False, repr=False)
 class Pending:
     """An answer for a client. No deletion of what it uses is effective before `release`.
 
@@ -25,11 +27,11 @@ class Pending:
     wait for it until then, and no longer than it exists.
     """
 
-    def __init__(self, work: Work, presence: Presence, open_work: ExitStack) -> None:
-        self._work = work
-        self._presence = presence
-        self._open = open_work
-        self._releasing = threading.Lock()
+    _work: Work
+    _presence: Presence
+    _open: ExitStack
+    """Closed, it ends the wait."""
+    _releasing: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     @property
     def lease_is_fresh(self) -> bool:
@@ -57,53 +59,48 @@ class Pending:
         self.release()
 
 
+@dataclass(eq=False, repr=False)
 class PendingAnswers(Pending):
-    """Answers to several requests, of one computation; `predictions` has one for each request."""
+    """Answers to several requests, of one computation."""
 
-    def __init__(
-        self, predictions: tuple[Predictions, ...], work: Work, presence: Presence, open_work: ExitStack
-    ) -> None:
-        super().__init__(work, presence, open_work)
-        self.predictions = predictions
+    predictions: tuple[Predictions, ...]
+    """One for each request."""
 
 
+@dataclass(eq=False, repr=False)
 class PendingTexts(Pending):
     """Texts that are written for one request, in a `SharedBatch`.
 
-    Deletions wait until `release`: a part of them may be on its way. `generation` is the newest one when they were
-    begun; `prompt_tokens` counts those of all prompts together; `numbers` are the texts' in their batch.
+    Deletions wait until `release`: a part of them may be on its way.
     """
 
-    def __init__(
-        self,
-        work: Work,
-        presence: Presence,
-        open_work: ExitStack,
-        *,
-        generation: int,
-        prompt_tokens: int,
-        numbers: range,
-    ) -> None:
-        super().__init__(work, presence, open_work)
-        self.generation, self.prompt_tokens, self.numbers = generation, prompt_tokens, numbers
+    generation: int
+    """The newest one when they were begun."""
+    prompt_tokens: int
+    """Of all prompts together."""
+    numbers: range
+    """The texts' in their batch."""
 
     def overtake(self) -> None:
         """Note that nothing that waits to be sent may leave any more."""
         self._work.overtaken = True
 
 
+@dataclass(eq=False, repr=False)
 class SharedBatch:
     """Texts of several requests, written side by side by what was alive when the first of them was begun.
 
     One thread calls it. Deletions wait until `stop`: until then texts are computed with what they take.
     """
 
-    def __init__(
-        self, batch: TextBatch, members: Sequence[Stage], uses: Uses, *, work: Work, open_work: ExitStack
-    ) -> None:
-        self._batch: TextBatch | None = batch
-        self._members, self._uses, self._work, self._open = members, uses, work, open_work
-        self._requests: list[PendingTexts] = []
+    _batch: TextBatch | None
+    """None once it has stopped."""
+    _members: Sequence[Stage]
+    _uses: Uses
+    _work: Work
+    _open: ExitStack
+    """Closed, it ends the wait."""
+    _requests: list[PendingTexts] = field(default_factory=list, init=False)
 
     @property
     def overtaken(self) -> bool:

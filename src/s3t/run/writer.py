@@ -209,7 +209,7 @@ class Writer:
         batch = self.answerer.workshop.text_batch(state.members, state.now)
         with ExitStack() as noted:
             work = noted.enter_context(self.answerer.parts.presence.pending(state.now, uses))
-            return SharedBatch(batch, state.members, uses, work=work, open_work=noted.pop_all())
+            return SharedBatch(batch, state.members, uses, work, noted.pop_all())
 
 
 class Collected:
