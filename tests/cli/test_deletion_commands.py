@@ -22,8 +22,8 @@ from s3t.deletion import protocol
 from s3t.ledger.presence import Uses
 from s3t.records.requests import other_forms
 from s3t.results.log import LogEntry
+from s3t.run import deleting
 from s3t.run.lazy_workshop import LazyWorkshop
-from s3t.run.training import Trainer
 from testing import tiny
 from testing.roles import roles
 from tests.cli.typed import document, in_slices, invoke, problems
@@ -471,12 +471,12 @@ def test_by_default_what_answers_nothing_is_repaired_once_the_deletion_is_done(r
     asked = ("delete", run, *(word for record in last[:-1] for word in ("--record", record)))
     accepted = []
 
-    def train(trainer, *_, **__):
+    def train(*_, **__):
         accepted.append(invoke("log", run, "--json").stdout.count('"state": "erased"'))
         raise s3t.TrainingError("diverged")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "train_missing", train)
+        patch.setattr(deleting, "train_missing", train)
         result = invoke(*asked)
     assert accepted == [2]  # init, and the deletion, before the repair
     assert "NO SHARD ANSWERS" in result.stdout

@@ -8,12 +8,11 @@ from pathlib import Path
 
 from s3t import errors
 from s3t.core import Stage, stages_of
-from s3t.engine import EngineReport, run_stages
+from s3t.engine import run_stages
 from s3t.engine.pool import serve
 from s3t.events import StageStart, WorkNote, WorkStep
 
 STAGES = stages_of([[(0, 1, 2), (1, 2, 0)], [(2, 1, 0), (2, 0, 1)]])
-NOTHING = EngineReport(trained=(), discarded=0)
 
 
 class PeculiarError(Exception):
@@ -113,11 +112,11 @@ def tell(folder, progress, number):
     cores = sorted(os.sched_getaffinity(0))
     blocked = signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
     progress(WorkNote(what=repr((cores, os.environ.get("OWN"), blocked))))
-    return NOTHING
+    return 0
 
 
 def nothing(folder, progress, number):
-    return EngineReport(trained=(Stage(1, (0,)), Stage(0, (number, 5)), Stage(0, (0,))), discarded=number)
+    return 2 + number
 
 
 def work(arguments, progress):

@@ -335,7 +335,7 @@ def test_orders_are_added_under_the_lock_of_deletions(trained):
 KILL = """
 import os, pathlib, signal, sys
 import s3t
-from s3t.run.training import Trainer
+from s3t.run import training
 
 def kill(*args, **kwargs):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -344,7 +344,7 @@ run = s3t.Run.open(sys.argv[2])
 if sys.argv[1] == "before the new file is in place":
     pathlib.Path.replace = kill
 if sys.argv[1] == "before the training":
-    Trainer.train_missing = kill
+    training.train_missing = kill
 run.extend(budget=6)
 """
 

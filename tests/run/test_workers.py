@@ -13,7 +13,7 @@ import pytest
 
 import s3t
 from s3t.run import training
-from s3t.run.placement import placements
+from s3t.run.training import placements
 from testing import tiny
 from testing.roles import roles
 from tests.run.worlds import records_by_slice
@@ -168,8 +168,8 @@ class TestSeats:
 
     @pytest.fixture(autouse=True)
     def machine(self, monkeypatch):
-        monkeypatch.setattr("s3t.run.placement.usable_cores", lambda: (2, 3, 5, 7, 8, 9))
-        monkeypatch.setattr("s3t.run.placement.cores_worth", lambda: 5)
+        monkeypatch.setattr("s3t.run.training.usable_cores", lambda: (2, 3, 5, 7, 8, 9))
+        monkeypatch.setattr("s3t.run.training.cores_worth", lambda: 5)
 
     def places(self, workers, made, *, missing=None, **training):
         run = made(training=training)

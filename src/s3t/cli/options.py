@@ -14,7 +14,7 @@ import s3t
 from s3t.errors import InputError
 
 if TYPE_CHECKING:
-    from s3t.run.placement import WorkerCount
+    from s3t.run.training import WorkerCount
 
 TOKEN = "S3T_TOKEN"  # noqa: S105
 """Environment variable with a server's token: arguments are seen by all users of a machine."""

@@ -21,7 +21,6 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from s3t.engine.local import EngineReport
 from s3t.errors import FsyncError, WorkerError
 from s3t.events import Event, Progress, StageStart, TrainingStart, WorkEnd, WorkStart
 from s3t.program import exit_on_sigterm
@@ -33,8 +32,8 @@ GRACE_SECONDS = 5.0
 """Seconds for a worker to end by itself once asked; then it is killed, which is no worse than a power cut."""
 
 
-def serve(work: Callable[[Sequence[str], Progress], EngineReport]) -> None:
-    """Do `work` with the parent's arguments, and send the parent its report or its error.
+def serve(work: Callable[[Sequence[str], Progress], int]) -> None:
+    """Do `work` with the parent's arguments, and send the parent its result or its error.
 
     Told to stop (SIGTERM), it ends as on an error: what is half written is taken away on the way out.
     """
@@ -49,13 +48,11 @@ def serve(work: Callable[[Sequence[str], Progress], EngineReport]) -> None:
     threading.Thread(target=_end_with, args=[parent], daemon=True, name="s3t-parent").start()
     try:
         try:
-            report = work(sys.argv[3:], hear)
+            last: tuple[str, object] = "done", work(sys.argv[3:], hear)
         except BrokenPipeError:
             raise
         except Exception as error:
-            last: tuple[str, object] = "failed", _portable(error)
-        else:
-            last = "done", report
+            last = "failed", _portable(error)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends now, and nothing is left to be taken away
         channel.send(last)
     except BrokenPipeError:  # the parent has gone
@@ -99,9 +96,9 @@ def run_in_pool(
     *,
     progress: Progress,
     meanwhile: Callable[[], object] = lambda: None,
-) -> EngineReport:
+) -> int:
     """Start a worker for each placement, which runs a module that calls `serve`, and listen until each has found that
-    nothing is missing.
+    nothing is missing. Returns the sum of their results.
 
     If one fails, or this process is interrupted, the others are stopped at once. Stored stages are kept; each worker
     loses only the stage that it trains. To end that stage could take hours, and what stops one worker (a full disk, no
@@ -112,17 +109,12 @@ def run_in_pool(
     try:
         for number, placement in enumerate(placements, start=1):
             workers.append(_Worker(f"worker {number} of {len(placements)}", module, arguments, placement))
-        reports = _listen(workers, progress, meanwhile)
+        return _listen(workers, progress, meanwhile)
     except FsyncError:
         note_failed_fsync("by a worker process")  # like our own: the content of the disk is unknown
         raise
     finally:
         _end(workers)
-    trained = [stage for report in reports for stage in report.trained]
-    return EngineReport(
-        trained=tuple(sorted(trained, key=lambda stage: (stage.kind, stage.depth, stage.shard, stage.prefix))),
-        discarded=sum(report.discarded for report in reports),
-    )
 
 
 class _Worker:
@@ -130,7 +122,6 @@ class _Worker:
 
     def __init__(self, name: str, module: str, arguments: Sequence[str], placement: Placement) -> None:
         self.name = name
-        self.done = False
         self.channel, theirs = Pipe(duplex=False)
         self._at = ""
         command = [sys.executable, "-P", "-m", module, str(theirs.fileno()), str(os.getpid()), *arguments]
@@ -189,8 +180,8 @@ def _no_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _listen(workers: Sequence[_Worker], progress: Progress, meanwhile: Callable[[], object]) -> list[EngineReport]:
-    reports: list[EngineReport] = []
+def _listen(workers: Sequence[_Worker], progress: Progress, meanwhile: Callable[[], object]) -> int:
+    total = 0
     busy: dict[Connection[Any, Any], _Worker] = {worker.channel: worker for worker in workers}
     look_at = 0.0
     while busy:
@@ -203,19 +194,17 @@ def _listen(workers: Sequence[_Worker], progress: Progress, meanwhile: Callable[
             if kind == "event":
                 progress(content)
             else:
-                worker.done = True
                 del busy[worker.channel]
                 if kind == "failed":
                     raise content
-                reports.append(content)
-    return reports
+                total += content
+    return total
 
 
 def _end(workers: Sequence[_Worker]) -> None:
     """Stop those that are not done. None runs any more when this returns, and be it by a second interrupt."""
     for worker in workers:
-        if not worker.done:
-            worker.process.terminate()
+        worker.process.terminate()  # of no effect on those that are done
     until = time.monotonic() + GRACE_SECONDS
     try:
         for worker in workers:

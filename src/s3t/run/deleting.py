@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from s3t.aftermath import KEY_NOTED_AS_DESTROYED, NOTHING_CHANGED, OUT_OF_USE, after_refusal
 from s3t.core import Secret
@@ -19,14 +21,23 @@ from s3t.results.changes import Deletion, Reconciliation
 from s3t.results.state import Status
 from s3t.run.parts import Parts
 from s3t.run.reporting import exports_of, inventory_now, missing_hours, outage_of, shards_of, status_of
+from s3t.run.training import train_missing
 from s3t.store.secret import destroy_secret
 from s3t.wording import counted
+
+if TYPE_CHECKING:
+    from s3t.run.run import Run
 
 _HINTED = 20
 """Unknown names of which other forms are looked for."""
 
 
-def withdraw(parts: Parts, name: str) -> Status:
+def withdraw(run: Run, name: str) -> Status:
+    """Note that no copy of an export is left, in no folder and in no server; deletions wait for it no more.
+
+    Raises InputError if the run has made no such export, or if it is still there on this host.
+    """
+    parts = run.parts
     parts.check_changeable()
     with after_refusal(NOTHING_CHANGED):
         parts.latest.snapshot()  # refuses an older ledger
@@ -35,22 +46,44 @@ def withdraw(parts: Parts, name: str) -> Status:
 
 
 def delete(
-    parts: Parts,
+    run: Run,
     *,
-    records: Sequence[str | int],
-    subjects: Sequence[str | int],
-    key: str | None,
-    strict: bool,
-    dry_run: bool,
-    wait: bool,
-    repair: bool,
-    progress: Progress,
+    records: Sequence[str | int] = (),
+    subjects: Sequence[str | int] = (),
+    key: str | None = None,
+    strict: bool = False,
+    dry_run: bool = False,
+    wait: bool = True,
+    repair: bool = True,
+    progress: Progress | None = None,
 ) -> Deletion:
-    """Delete, repair if the recipe's `deletion.repair` asks for it now, else make anew what heads are solved from, and
-    report.
+    """Delete records by id and by subject. Durable when it returns; serves on without them at once.
 
-    A repair that fails takes nothing of the deletion back: the result has its error.
+    Then repairs, if the recipe's `deletion.repair` asks for it, by default if no shard answers any more, else makes
+    anew what heads are solved from: the result has the repair's own, or its error, which takes nothing of the deletion
+    back. Its `warnings` tell of shards that do not answer.
+
+    Names that are gone already or that the run has never held are reported and change nothing. Long requests are
+    accepted ten thousand names at a time.
+
+    Args:
+        records: record ids.
+        subjects: people; all their records go.
+        key: an idempotency key: a request that is made again with the same key does nothing more, and is answered
+            with what it did. Made again after a crash, it goes on. A key that took nothing stays free.
+        strict: delete nothing unless the run holds, or has held, every name.
+        dry_run: say what would happen, and do nothing.
+        wait: False: return once it is effective: it is erased in the background, or when the run is opened next. Do
+            not repair, nor wait for processes that train with the records.
+        repair: False: do not repair, nor solve heads anew; `repair_due` and `heads_due` say if that is to be done.
+        progress: hears of a long request, and of the repair.
+
+    Raises:
+        InputError: no name, a string instead of a list, an empty name, or a key that was used for other names.
+        UnknownNamesError: `strict`, and a name is unknown.
+        IntegrityError: a slice's file is not one that the ledger knows (see `aftermath`); or as `open`.
     """
+    parts = run.parts
     with after_refusal(NOTHING_CHANGED):
         parts.latest.snapshot()  # refuses an older ledger
         names = requested_names(records, subjects)
@@ -62,6 +95,7 @@ def delete(
         request = Request.of(parts.secret, **names, key=key)
         if strict and (unknown := parts.deleter.delete(request, dry_run=True).unknown):  # a known name stays one
             raise UnknownNamesError(unknown, asked=len(request.names))
+    progress = progress or silent
     heard = progress if len(request.names) > protocol.BATCH_NAMES and not dry_run else silent
     with telling(heard, f"deleting by {counted(len(request.names), 'name')}", len(request.names)):
         outcome = parts.deleter.delete(request, dry_run=dry_run, until_erased=wait, progress=heard)
@@ -73,7 +107,7 @@ def delete(
     if dry_run or not (repair and wait) or not (done.repair_due or done.heads_due):
         return done
     try:
-        repaired = parts.trainer.train_missing(progress, workers=1, hours=None if done.repair_due else 0)
+        repaired = train_missing(parts, progress, until=math.inf if done.repair_due else 0)
     except S3TError as failed:
         return done.model_copy(update={"repair_failed": str(failed)})
     return done.model_copy(update={"repair": repaired, "warnings": repaired.outage})
@@ -149,12 +183,16 @@ def _hit(
     return [row for row in tainted if row.label in names]
 
 
-def erase(parts: Parts, *, clones_are_gone: bool) -> Status:
-    """Erase everything that is accepted; returns the status after it.
+def erase(run: Run, *, clones_are_gone: bool = False) -> Status:
+    """Erase now whatever is accepted and waits for it (`deletion.erase_within`). `clones_are_gone`: what
+    killed clones left on other hosts, or on disks that are not here; it is waited for else.
 
-    With `clones_are_gone`, clones are believed to be gone whose places are not to be seen from here. A slice's file
-    that the ledger does not know is an error, whether or not something was to erase: it may hold what was deleted.
+    Raises:
+        StorageError: the disk or the database refused, or a clone is being made.
+        IntegrityError: a slice's file is not one that the ledger knows, whether or not something was to erase: it may
+            hold what was deleted.
     """
+    parts = run.parts
     parts.check_changeable()
     with after_refusal(NOTHING_CHANGED):
         waits = parts.ledger.snapshot().waiting_since is not None
@@ -180,8 +218,13 @@ def reconcile(parts: Parts) -> Reconciliation:
         return reconcile(parts.eraser)
 
 
-def destroy_key(parts: Parts) -> None:
-    """Erase what waits, then destroy the run's secret."""
+def destroy_key(run: Run) -> None:
+    """Destroy the run's secret, once what waits is erased: guesses can then never be tested against tokens, digests
+    and keys.
+
+    The run goes on answering. It cannot delete, train or be audited: its records go only with the whole run.
+    """
+    parts = run.parts
     parts.check_changeable()
     parts.upkeep.carry_out_approved(at_once=True)
     with after_refusal(NOTHING_CHANGED), hold(parts.lock):

@@ -2,52 +2,53 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
 
-from s3t.core import Secret
-from s3t.deletion.lookup import FileMatches, Lookup, refuse_if_lost
-from s3t.ledger import RecordRow, Transaction
+from s3t.deletion.lookup import refuse_if_lost
+from s3t.ledger import RecordRow
+from s3t.records.requests import requested_names
 from s3t.results.log import Location
 
-
-def locate(lookup: Lookup, *, records: Sequence[str], subjects: Sequence[str]) -> tuple[Location, ...]:
-    """Look names up, in the slices' files and in the ledger."""
-    secret = lookup.secret
-    in_files = lookup.search(
-        records={secret.token("ledger", "record", name): name for name in records},
-        subjects={secret.token("ledger", "subject", name): name for name in subjects},
-    )
-    with lookup.ledger.reading() as transaction:
-        return _locations(transaction, secret, in_files, records=records, subjects=subjects)
+if TYPE_CHECKING:
+    from s3t.run.run import Run
 
 
-def _locations(
-    transaction: Transaction, secret: Secret, in_files: FileMatches, *, records: Sequence[str], subjects: Sequence[str]
-) -> tuple[Location, ...]:
-    asked = [("record", name, secret.token("ledger", "record", name)) for name in records]
-    asked += [("subject", name, secret.token("ledger", "subject", name)) for name in subjects]
-    found = transaction.locate(
-        records=[token for kind, _, token in asked if kind == "record"],
-        subjects=[token for kind, _, token in asked if kind == "subject"],
-    )
-    refuse_if_lost(transaction, found, frozenset[bytes]().union(*in_files.records.values()))
-    entries = {entry.generation: entry for entry in transaction.history.log(set(found.gone.values()))}
-    by_token: dict[tuple[str, bytes], list[RecordRow]] = {}
+def locate(run: Run, *, records: Sequence[str | int] = (), subjects: Sequence[str | int] = ()) -> tuple[Location, ...]:
+    """Find records and subjects: present ones with their slice, deleted ones with the time. For the operator.
+
+    Raises:
+        InputError: no name; a string instead of a list; an empty name, or one that is neither text nor a whole
+            number.
+        IntegrityError: the ledger has lost a record that is in a slice's file.
+    """
+    names, secret, lookup = requested_names(records, subjects), run.parts.secret, run.parts.lookup
+    ids = {secret.token("ledger", "record", name): name for name in names["records"]}
+    people = {secret.token("ledger", "subject", name): name for name in names["subjects"]}
+    in_files = lookup.search(records=ids, subjects=people)
+    with run.parts.ledger.reading() as transaction:
+        found = transaction.locate(records=ids.keys(), subjects=people.keys())
+        refuse_if_lost(transaction, found, frozenset[bytes]().union(*in_files.records.values()))
+        entries = {entry.generation: entry for entry in transaction.history.log(set(found.gone.values()))}
+    by_token = defaultdict[bytes, list[RecordRow]](list)
     for row in found.rows:
-        by_token.setdefault(("record", row.token), []).append(row)
+        by_token[row.token].append(row)
         if row.subject is not None:
-            by_token.setdefault(("subject", row.subject), []).append(row)
-    result = []
-    for kind, name, token in asked:
-        rows, unknown = by_token.get((kind, token), []), token not in found.gone
-        result.append(
-            Location(
-                kind="record" if kind == "record" else "subject",
-                name=name,
-                places=tuple(sorted({row.place for row in rows})),
-                records=sum(row.copies for row in rows),
-                unreadable=in_files.unreadable_for(token) if unknown and not rows else (),
-                deleted=None if rows or unknown else entries.get(found.gone[token]),
-            )
+            by_token[row.subject].append(row)
+
+    def location(kind: Literal["record", "subject"], token: bytes, name: str) -> Location:
+        rows, gone = by_token.get(token, []), found.gone.get(token)
+        return Location(
+            kind=kind,
+            name=name,
+            places=tuple(sorted({row.place for row in rows})),
+            records=sum(row.copies for row in rows),
+            unreadable=in_files.unreadable_for(token) if gone is None and not rows else (),
+            deleted=None if rows or gone is None else entries.get(gone),
         )
-    return tuple(result)
+
+    return (
+        *(location("record", token, name) for token, name in ids.items()),
+        *(location("subject", token, name) for token, name in people.items()),
+    )

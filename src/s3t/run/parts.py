@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from s3t.records.public import Public
     from s3t.run.answerer import Answerer
     from s3t.run.approvals import Approvals
-    from s3t.run.training import Trainer
     from s3t.run.writer import Writer
 
 
@@ -136,12 +135,6 @@ class Parts:
         from s3t.run.writer import Writer
 
         return Writer(self.answerer)
-
-    @cached_property
-    def trainer(self) -> Trainer:
-        from s3t.run.training import Trainer
-
-        return Trainer(self)
 
     @cached_property
     def lookup(self) -> Lookup:

@@ -1,7 +1,7 @@
 """The library's front door: `Run`.
 
-Every method imports the module that does its work: most commands call one method, and a short one should not wait for
-what the others import.
+A verb is a function of a run in a module of its own. Those that need torch or a reader of tables are imported when they
+are called: a short command should not wait for them.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from s3t.aftermath import NOTHING_CHANGED, RUN_MADE, after_refusal
 from s3t.errors import InputError
 from s3t.events import Progress, silent
 from s3t.progress import watched
+from s3t.run import deleting, locating, training
 from s3t.run.orders import Addition
 from s3t.run.parts import Parts
+from s3t.run.reporting import forecast_now, inventory_now, shape_of, status_of
 
 if TYPE_CHECKING:
     from s3t.core import Inventory
@@ -27,13 +29,12 @@ if TYPE_CHECKING:
     from s3t.records.ingest import IngestedInputs, Inputs
     from s3t.records.reading import Data
     from s3t.results.answers import Evaluation, Likelihoods, Predictions, Texts
-    from s3t.results.changes import Audit, Deletion, Exports, Reconciliation, Training
-    from s3t.results.log import Location, LogEntry
+    from s3t.results.changes import Audit, Exports, Reconciliation
+    from s3t.results.log import LogEntry
     from s3t.results.state import Forecast, Status
     from s3t.run.approvals import Approvals
     from s3t.run.extension import Extension
     from s3t.run.pending import PendingAnswers
-    from s3t.run.placement import WorkerCount
 
 
 class Run:
@@ -46,6 +47,15 @@ class Run:
     `progress`, where a method takes it, is a function of one `Event`. Every method may raise StorageError: the disk or
     the database refused; its `aftermath` says what is true of the run then.
     """
+
+    train = training.train
+    repair = training.repair
+    extend = training.extend
+    delete = deleting.delete
+    erase = deleting.erase
+    withdraw = deleting.withdraw
+    destroy_key = deleting.destroy_key
+    locate = locating.locate
 
     def __init__(self, path: Path) -> None:
         self.notices: tuple[str, ...] = ()  # what `create` found odd in the records, in words; kept nowhere
@@ -118,11 +128,9 @@ class Run:
             IntegrityError: a slice's file is not one that deletions explain.
             MovedError: the folder is a copy; `moved`, as for `open`, denies that.
         """
-        from s3t.run.deleting import reconcile
-
         with cls(Path(path)) as run:
             run.parts.note_home(moved=moved)
-            return reconcile(run.parts)
+            return deleting.reconcile(run.parts)
 
     @classmethod
     def clone(cls, path: str | Path, to: str | Path) -> Run:
@@ -154,8 +162,6 @@ class Run:
 
     def __repr__(self) -> str:
         """The run in one line; asks neither the ledger nor the disk."""
-        from s3t.run.reporting import shape_of
-
         return f"Run({str(self.path)!r}, {shape_of(self.parts)})"
 
     def close(self) -> None:
@@ -191,84 +197,15 @@ class Run:
     def status(self, *, full: bool = False) -> Status:
         """Live stages and serving prefixes; `full`: also what takes longer with every stage, the bytes of their
         artifacts and a forecast of how many more deletions they survive."""
-        from s3t.run.reporting import inventory_now, status_of
-
         return status_of(self.parts, inventory_now(self.parts), full=full)
 
     def inventory(self) -> Inventory:
         """Orders, records and live stages, to compute with."""
-        from s3t.run.reporting import inventory_now
-
         return inventory_now(self.parts)
 
     def forecast(self) -> Forecast | None:
         """Expected number of further deletions that the run takes, without repair; None if it cannot be computed."""
-        from s3t.run.reporting import forecast_now
-
         return forecast_now(self.inventory(), self.recipe)
-
-    def train(self, *, workers: WorkerCount = 1, progress: Progress | None = None) -> Training:
-        """Train every missing stage. May be killed and run again: what is stored is not trained twice.
-
-        Args:
-            workers: processes that share the work, each with a base model of its own in memory; the bytes are the
-                same. 1: this process. auto: one a GPU, or as many as the cores have room for.
-            progress: hears of it; None: a bar, where a terminal or a notebook shows it.
-
-        Raises:
-            InputError: that is no number of workers.
-            WorkerError: a worker was killed.
-            IsolationError: a stage touched tensors that are not its own.
-            IntegrityError: the base model, a slice or an artifact is not what it should be.
-        """
-        return self.parts.trainer.train_missing(watched(progress), workers=workers)
-
-    def repair(
-        self, *, workers: WorkerCount = 1, hours: float | None = None, progress: Progress | None = None
-    ) -> Training:
-        """Train what deletions cost: only the stages that are missing, each from its surviving parent.
-
-        Afterwards the artifacts are, byte for byte, those of a run that never saw the deleted records.
-
-        Args:
-            workers: as for `train`.
-            hours: time after which no stage is begun; None: no bound. Repair as needed begins with the most worth. With
-                `head: ridge` what heads are solved from is made in any case: 0 does that alone.
-            progress: hears of it.
-
-        Raises:
-            InputError: that is no number of hours. Other errors as for `train`.
-        """
-        return self.parts.trainer.train_missing(watched(progress), workers=workers, hours=hours)
-
-    def extend(
-        self,
-        *,
-        budget: int | None = None,
-        spares: int | None = None,
-        spare_depth: int | None = None,
-        policy: Any | None = None,
-        workers: WorkerCount = 1,
-        progress: Progress | None = None,
-    ) -> Training:
-        """Add orders to every shard, behind the old ones, until it has `budget`; then `train` what is missing.
-
-        Where the run is repaired as needed, it has `spares` instead. With `policy` it gets another policy of repair.
-
-        Args:
-            budget: B, orders a shard.
-            spares: chains of a shard beside the main one; None: as many as now, if `spare_depth` is given.
-            spare_depth: slices of each; None: as many as now.
-            policy: as `deletion.repair` of a recipe, in the place of the run's; orders and live stages are kept.
-            workers: as for `train`.
-            progress: hears of it.
-
-        Raises:
-            InputError: the budget is below the present one, or exceeds L!; the spares are fewer or shorter than now, or
-                more than fit; the run has fixed orders, or none; a wrong policy; or `workers`. Nothing has changed.
-        """
-        added = Addition(budget=budget, spares=spares, spare_depth=spare_depth, policy=policy)
-        return self.parts.trainer.extend(added, watched(progress), workers=workers)
 
     def extension(
         self,
@@ -325,7 +262,6 @@ class Run:
         Args:
             data: records as the run was trained on; ids are optional.
             prefixes: as for `predict`.
-            progress: hears of every batch.
 
         Raises:
             NoLiveShardError: no shard can answer.
@@ -357,7 +293,6 @@ class Run:
             seed: of the draws, which each prompt and choice has for itself; None: another one each time.
             n: texts after each prompt.
             prefixes: as for `predict`.
-            progress: hears of every token.
 
         Raises:
             NoLiveShardError: no shard can answer.
@@ -418,7 +353,6 @@ class Run:
             data: with features and labels; ids are not looked at. None: the recipe's public records.
             per_depth: also evaluate shallower ensembles, at the cost of one pass a live block.
             write: language models: also write after so many prompts, the first, and compare: exact match and ROUGE-L.
-            progress: hears of every batch.
 
         Errors as for `predict`.
         """
@@ -437,82 +371,6 @@ class Run:
             generation, metrics = self.parts.writer.compared(data, write, progress or silent)
             if generation == evaluation.generation:  # else a deletion came between
                 return evaluation.with_metrics(metrics)
-
-    def delete(
-        self,
-        *,
-        records: Sequence[str | int] = (),
-        subjects: Sequence[str | int] = (),
-        key: str | None = None,
-        strict: bool = False,
-        dry_run: bool = False,
-        wait: bool = True,
-        repair: bool = True,
-        progress: Progress | None = None,
-    ) -> Deletion:
-        """Delete records by id and by subject. Durable when it returns; serves on without them at once.
-
-        Then repairs, if the recipe's `deletion.repair` asks for it, by default if no shard answers any more: the result
-        has the repair's own, or its error. Its `warnings` tell of shards that do not answer.
-
-        Names that are gone already or that the run has never held are reported and change nothing. Long requests are
-        accepted ten thousand names at a time.
-
-        Args:
-            records: record ids.
-            subjects: people; all their records go.
-            key: an idempotency key: a request that is made again with the same key does nothing more, and is answered
-                with what it did. Made again after a crash, it goes on. A key that took nothing stays free.
-            strict: delete nothing unless the run holds, or has held, every name.
-            dry_run: say what would happen, and do nothing.
-            wait: False: return once it is effective: it is erased in the background, or when the run is opened next. Do
-                not repair, nor wait for processes that train with the records.
-            repair: False: do not repair, nor solve heads anew; `repair_due` and `heads_due` say if that is to be done.
-            progress: hears of a long request, and of the repair.
-
-        Raises:
-            InputError: no name, a string instead of a list, an empty name, or a key that was used for other names.
-            UnknownNamesError: `strict`, and a name is unknown.
-            IntegrityError: a slice's file is not one that the ledger knows (see `aftermath`); or as `open`.
-        """
-        from s3t.run.deleting import delete
-
-        return delete(
-            self.parts,
-            records=records,
-            subjects=subjects,
-            key=key,
-            strict=strict,
-            dry_run=dry_run,
-            wait=wait,
-            repair=repair,
-            progress=progress or silent,
-        )
-
-    def erase(self, *, clones_are_gone: bool = False) -> Status:
-        """Erase now whatever is accepted and waits for it (`deletion.erase_within`). `clones_are_gone`: what
-        killed clones left on other hosts, or on disks that are not here; it is waited for else.
-
-        Raises:
-            StorageError: the disk or the database refused, or a clone is being made.
-            IntegrityError: a slice's file is not one that the ledger knows.
-        """
-        from s3t.run.deleting import erase
-
-        return erase(self.parts, clones_are_gone=clones_are_gone)
-
-    def locate(self, *, records: Sequence[str | int] = (), subjects: Sequence[str | int] = ()) -> tuple[Location, ...]:
-        """Find records and subjects: present ones with their slice, deleted ones with the time. For the operator.
-
-        Raises:
-            InputError: no name; a string instead of a list; an empty name, or one that is neither text nor a whole
-                number.
-            IntegrityError: the ledger has lost a record that is in a slice's file.
-        """
-        from s3t.records.requests import requested_names
-        from s3t.run.locating import locate
-
-        return locate(self.parts.lookup, **requested_names(records, subjects))
 
     def log(self, generations: Sequence[int] | None = None) -> tuple[LogEntry, ...]:
         """Every deletion, or some, with the times at which it was accepted, effective and erased; entry 0 is init's."""
@@ -547,24 +405,6 @@ class Run:
 
         asked = ExportArguments(output=Path(output), shard=shard, merge=merge, engine=engine)
         return export(self.parts, asked, progress or silent)
-
-    def withdraw(self, name: str) -> Status:
-        """Note that no copy of an export is left, in no folder and in no server; deletions wait for it no more.
-
-        Raises InputError if the run has made no such export, or if it is still there on this host.
-        """
-        from s3t.run.deleting import withdraw
-
-        return withdraw(self.parts, name)
-
-    def destroy_key(self) -> None:
-        """Destroy the run's secret: guesses can then never be tested against tokens, digests and keys.
-
-        The run goes on answering. It cannot delete, train or be audited: its records go only with the whole run.
-        """
-        from s3t.run.deleting import destroy_key
-
-        destroy_key(self.parts)
 
     def audit(self, *, replay: int = 0, seed: int | None = None, progress: Progress | None = None) -> Audit:
         """Recompute the key of every live stage from today's slices, check bytes and chains; train some again.

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Sequence
 
-from s3t.engine import EngineReport
 from s3t.engine.pool import serve
 from s3t.events import Progress
 from s3t.program import set_up_process
 from s3t.run import Run
+from s3t.run.training import train_missing
 
 
-def train(arguments: Sequence[str], progress: Progress) -> EngineReport:
-    """Train with others what is missing.
+def train(arguments: Sequence[str], progress: Progress) -> int:
+    """Train with others what is missing; returns the number of stages that were thrown away.
 
     Arguments: the run's folder; time after which no stage is begun, in seconds since the epoch, inf without one.
     """
     folder, until = arguments
-    left = (float(until) - time.time()) / 3600
     with Run.open(folder) as run:
-        report = run.repair(progress=progress, hours=max(left, _NO_TIME) if left < math.inf else None)
-    return EngineReport(trained=report.stages, discarded=report.discarded)
+        return train_missing(run.parts, progress, until=float(until)).discarded
 
-
-_NO_TIME = 1e-9
-"""Hours of a worker that began too late; it trains nothing."""
 
 if __name__ == "__main__":
     set_up_process()

@@ -7,28 +7,240 @@ begins, so they share the work. No lock is held while one trains. Worker process
 from __future__ import annotations
 
 import math
+import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from s3t.aftermath import EXTENDED, NOTHING_CHANGED, STAGES_KEPT, after_refusal
 from s3t.core import Inventory, Stage, by_kind
-from s3t.engine import EngineReport, run_in_pool, run_stages
+from s3t.engine import Placement, cores_worth, run_in_pool, run_stages, usable_cores
 from s3t.errors import InputError
 from s3t.events import EpochEnd, Event, Progress, StageEnd, StageStart, TrainingStart, WorkStep, telling
-from s3t.ledger import Snapshot, Trained
+from s3t.ledger import Trained
 from s3t.ledger.presence import Leaving, Overtaken, Uses, Work
-from s3t.recipe import Recipe
+from s3t.progress import watched
+from s3t.recipe import Recipe, TrainingSettings
 from s3t.results.changes import TrainedStage, Training
 from s3t.run.orders import Addition
 from s3t.run.parts import Parts
-from s3t.run.placement import WorkerCount, check_workers, placements
 from s3t.run.reporting import inventory_now, outage_of
 from s3t.store.artifacts import Manifest, lost_stages
 from s3t.store.disk import storage_errors
 from s3t.wording import counted
+
+if TYPE_CHECKING:
+    from s3t.run.run import Run
+
+WorkerCount: TypeAlias = int | Literal["auto"]
+"""Number of workers; auto: one a GPU, or as many as the cores have room for."""
+MOST_WORKERS = 10_000
+
+
+def train(run: Run, *, workers: WorkerCount = 1, progress: Progress | None = None) -> Training:
+    """Train every missing stage. May be killed and run again: what is stored is not trained twice.
+
+    Args:
+        workers: processes that share the work, each with a base model of its own in memory; the bytes are the
+            same. 1: this process. auto: one a GPU, or as many as the cores have room for.
+        progress: hears of it; None: a bar, where a terminal or a notebook shows it.
+
+    Raises:
+        InputError: that is no number of workers.
+        WorkerError: a worker was killed.
+        IsolationError: a stage touched tensors that are not its own.
+        IntegrityError: the base model, a slice or an artifact is not what it should be.
+    """
+    return train_missing(run.parts, watched(progress), workers=workers)
+
+
+def repair(
+    run: Run, *, workers: WorkerCount = 1, hours: float | None = None, progress: Progress | None = None
+) -> Training:
+    """Train what deletions cost: only the stages that are missing, each from its surviving parent.
+
+    Afterwards the artifacts are, byte for byte, those of a run that never saw the deleted records.
+
+    Args:
+        workers: as for `train`.
+        hours: time after which no stage is begun; None: no bound. Repair as needed begins with the most worth. With
+            `head: ridge` what heads are solved from is made in any case: 0 does that alone.
+
+    Raises:
+        InputError: that is no number of hours. Other errors as for `train`.
+    """
+    if hours is not None and not (isinstance(hours, int | float) and 0 <= hours < math.inf):
+        raise InputError("the hours", f"{hours!r} is not a finite number of at least 0")
+    until = math.inf if hours is None else time.time() + 3600 * hours
+    return train_missing(run.parts, watched(progress), workers=workers, until=until)
+
+
+def extend(
+    run: Run,
+    *,
+    budget: int | None = None,
+    spares: int | None = None,
+    spare_depth: int | None = None,
+    policy: Any | None = None,
+    workers: WorkerCount = 1,
+    progress: Progress | None = None,
+) -> Training:
+    """Add orders to every shard, behind the old ones, until it has `budget`; then `train` what is missing.
+
+    Where the run is repaired as needed, it has `spares` instead. With `policy` it gets another policy of repair.
+
+    Args:
+        budget: B, orders a shard.
+        spares: chains of a shard beside the main one; None: as many as now, if `spare_depth` is given.
+        spare_depth: slices of each; None: as many as now.
+        policy: as `deletion.repair` of a recipe, in the place of the run's; orders and live stages are kept.
+        workers: as for `train`.
+
+    Raises:
+        InputError: the budget is below the present one, or exceeds L!; the spares are fewer or shorter than now, or
+            more than fit; the run has fixed orders, or none; a wrong policy; or `workers`. Nothing has changed.
+    """
+    parts, heard = run.parts, watched(progress)
+    added = Addition(budget=budget, spares=spares, spare_depth=spare_depth, policy=policy)
+    check_workers(workers)
+    parts.check_changeable()
+    with after_refusal(NOTHING_CHANGED):
+        parts.check_trainable()  # else orders would be left that cannot be trained
+        parts.orders.extend(parts.recipe, added, lock=parts.lock, progress=heard)
+    with after_refusal(EXTENDED):
+        return train_missing(parts, heard, workers=workers)
+
+
+def train_missing(parts: Parts, progress: Progress, *, workers: WorkerCount = 1, until: float = math.inf) -> Training:
+    """Train and commit every missing stage, parents first; those of orders that are added meanwhile, too.
+
+    `until`, in seconds since the epoch, is when no stage is begun any more; what takes passes alone is made all the
+    same. What is trained is kept, whatever is refused later.
+    """
+    check_workers(workers)
+    parts.check_changeable()
+    with after_refusal(STAGES_KEPT):
+        started, recipe = time.monotonic(), parts.recipe
+        _forget(parts, lost_stages(parts.store, parts.ledger.snapshot().stages))
+        inventory = _inventory(parts)
+        missing = inventory.missing() if time.time() < until else inventory.missing_passes()
+        places = placements(workers, missing, recipe.training)
+        ends: list[StageEnd] = []
+
+        def hear(event: Event) -> None:
+            if isinstance(event, StageEnd):
+                ends.append(event)
+            progress(event)
+
+        with telling(hear, _work_of(inventory, missing, recipe), training_steps(inventory, missing, recipe)):
+            hear(TrainingStart(stages=len(missing)))
+            if len(places) > 1:
+                arguments = [str(parts.layout.root), str(until)]
+                meanwhile = parts.ledger.snapshot  # raises, if another thread closes the run
+                discarded = run_in_pool("s3t.run.train_worker", arguments, places, progress=hear, meanwhile=meanwhile)
+                ends.sort(key=lambda end: (end.stage.kind, end.stage.depth, end.stage.shard, end.stage.prefix))
+            else:
+                discarded = _train_here(parts, hear, until)
+        _forget(parts, _inventory(parts).unwanted_readouts())
+        after = inventory_now(parts)
+        return Training(
+            summaries=tuple(
+                TrainedStage(
+                    **end.stage._asdict(),
+                    steps=end.steps,
+                    losses=end.losses,
+                    seconds=round(end.seconds, 3),
+                    validation=end.validation,
+                )
+                for end in ends
+            ),
+            discarded=discarded,
+            seconds=time.monotonic() - started,
+            generation=after.generation,
+            missing=len(after.missing()),
+            depths=after.depths(),
+            outage=outage_of(parts, after),
+        )
+
+
+def _train_here(parts: Parts, progress: Progress, until: float) -> int:
+    """Passes come first and last, whatever the time: of models that serve, and of those that are deeper then."""
+
+    def discarded(missing: Callable[[Inventory], Sequence[Stage]], until: float = math.inf) -> int:
+        return run_stages(
+            lambda: missing(_inventory(parts)), lambda stage: _train_stage(parts, stage, progress), until=until
+        )
+
+    passes = Inventory.missing_passes
+    return discarded(passes) + discarded(Inventory.missing, until) + discarded(passes)
+
+
+def _inventory(parts: Parts) -> Inventory:
+    """The inventory, after every accepted deletion has left its slice."""
+    parts.upkeep.erase_all()
+    return parts.latest.inventory(parts.latest.snapshot())
+
+
+def _forget(parts: Parts, stages: Mapping[Stage, str]) -> None:
+    """Take stages out of use: those whose artifacts are gone from the store, and readouts that nothing reads."""
+    if stages:
+        parts.check_trainable()
+        with parts.ledger.writing() as transaction:
+            transaction.forget_stages(stages)
+
+
+def _train_stage(parts: Parts, stage: Stage, progress: Progress) -> bool | None:
+    """Train and commit one stage; False if a deletion came between, None if there is nothing to do here now."""
+    parts.upkeep.erase_all()
+    snapshot, overdue = parts.latest.snapshot(), parts.upkeep.overdue
+    inventory = parts.latest.inventory(snapshot)
+    alive, seen = inventory.alive, snapshot.seen(stage)
+    is_pending = any(state.pending for state in seen.values())
+    if overdue is not None and is_pending:
+        raise overdue
+    if stage in alive or is_pending or not inventory.may_begin(stage):
+        return None  # the last: another is at its parent or at the main chain, or a deletion took them
+    parents = {link: alive[link] for link in stage.chain[:-1]}
+    with (
+        suppress(Overtaken),
+        parts.presence.working(snapshot, Uses(stages=parents, slices=seen), leaving=Leaving.NEVER) as work,
+        parts.presence.claimed(stage) as claimed,
+    ):
+        if not claimed or stage in parts.latest.inventory(parts.ledger.snapshot()).alive:
+            return None  # the second: another stored it, and let go of its claim, since we looked
+        epochs = parts.recipe.training.epochs if stage.kind == "model" else 0
+        records = training_steps(inventory, [stage], parts.recipe) // max(1, epochs)
+        report = StageReport(stage, records=records, epochs=epochs, progress=progress, work=work)
+        key, content, manifest = parts.loaded.train(stage, snapshot, report)
+        trained = Trained(
+            stage=stage,
+            key=key,
+            manifest=sha256(manifest.to_bytes()).hexdigest(),
+            session=parts.presence.session,
+            seen=seen,
+            parents=parents,
+            seconds=report.seconds,
+        )
+        stored = _store(parts, trained, content, manifest)
+        if stored:
+            report.stored(manifest)
+        return stored
+    return False
+
+
+def _store(parts: Parts, trained: Trained, content: bytes, manifest: Manifest) -> bool | None:
+    """Put an artifact, and take its stage into use. What cannot come into use is erased as what is tainted is."""
+    with storage_errors(f"storing {trained.stage}"):
+        with parts.ledger.writing() as transaction:
+            if trained.stage in transaction.snapshot().stages:
+                return None  # its children may be trained already, on those very bytes
+            if not transaction.announce(trained):
+                return False  # a deletion came, or this process slept until another took the claim over
+        parts.store.put(trained.stage.shard, trained.key, content, manifest)
+        with parts.ledger.writing() as transaction:
+            return transaction.commit(trained)
 
 
 class StageReport:
@@ -51,12 +263,11 @@ class StageReport:
     def __call__(self, event: Event) -> None:
         self._progress(event)
         self._work.check()
-        if isinstance(event, WorkStep):
-            self._records += event.count
-            if event.loss is not None:
-                self._end_epoch(event.loss)
-
-    def _end_epoch(self, loss: float) -> None:
+        if not isinstance(event, WorkStep):
+            return
+        self._records += event.count
+        if (loss := event.loss) is None:
+            return
         now = time.monotonic()
         self._losses.append(loss)
         self._progress(
@@ -73,176 +284,22 @@ class StageReport:
 
     def stored(self, manifest: Manifest) -> None:
         """Report that the stage is committed."""
-        end = StageEnd(
-            stage=self._stage,
-            losses=tuple(self._losses),
-            steps=manifest.steps,
-            seconds=self.seconds,
-            validation=manifest.validation,
-        )
-        self._progress(end)
-
-
-@dataclass(frozen=True)
-class Trainer:
-    parts: Parts
-
-    def train_missing(self, progress: Progress, *, workers: WorkerCount, hours: float | None = None) -> Training:
-        """Train and commit every missing stage, parents first; those of orders that are added meanwhile, too. What
-        takes passes, and no training, is made whatever the hours.
-
-        What is trained is kept, whatever is refused later.
-        """
-        check_workers(workers)
-        if hours is not None and not (isinstance(hours, int | float) and 0 <= hours < math.inf):
-            raise InputError("the hours", f"{hours!r} is not a finite number of at least 0")
-        self.parts.check_changeable()
-        until = math.inf if hours is None else time.time() + 3600 * hours
-        with after_refusal(STAGES_KEPT):
-            started, recipe = time.monotonic(), self.parts.recipe
-            self._forget(lost_stages(self.parts.store, self.parts.ledger.snapshot().stages))
-            inventory = self._inventory()
-            missing = inventory.missing() if time.time() < until else inventory.missing_passes()
-            places = placements(workers, missing, recipe.training)
-            ends: dict[Stage, StageEnd] = {}
-
-            def hear(event: Event) -> None:
-                if isinstance(event, StageEnd):
-                    ends[event.stage] = event
-                progress(event)
-
-            with telling(hear, _work_of(inventory, missing, recipe), training_steps(inventory, missing, recipe)):
-                hear(TrainingStart(stages=len(missing)))
-                if len(places) > 1:
-                    arguments = [str(self.parts.layout.root), str(until)]
-                    meanwhile = self.parts.ledger.snapshot  # raises, if another thread closes the run
-                    report = run_in_pool("s3t.run.train_worker", arguments, places, progress=hear, meanwhile=meanwhile)
-                else:
-                    report = self._train_here(hear, until)
-            self._forget(self._inventory().unwanted_readouts())
-            after = inventory_now(self.parts)
-            return Training(
-                summaries=tuple(_summary(ends[stage]) for stage in report.trained),
-                discarded=report.discarded,
-                seconds=time.monotonic() - started,
-                generation=after.generation,
-                missing=len(after.missing()),
-                depths=after.depths(),
-                outage=outage_of(self.parts, after),
+        self._progress(
+            StageEnd(
+                stage=self._stage,
+                losses=tuple(self._losses),
+                steps=manifest.steps,
+                seconds=self.seconds,
+                validation=manifest.validation,
             )
-
-    def extend(self, added: Addition, progress: Progress, *, workers: WorkerCount) -> Training:
-        """Add orders, spares or another policy of repair, and train what is missing."""
-        check_workers(workers)
-        self.parts.check_changeable()
-        with after_refusal(NOTHING_CHANGED):
-            self.parts.check_trainable()  # else orders would be left that cannot be trained
-            self.parts.orders.extend(self.parts.recipe, added, lock=self.parts.lock, progress=progress)
-        with after_refusal(EXTENDED):
-            return self.train_missing(progress, workers=workers)
-
-    def _train_here(self, progress: Progress, until: float) -> EngineReport:
-        """Passes come first and last, whatever the time: of models that serve, and of those that are deeper then."""
-
-        def done(missing: Callable[[Inventory], Sequence[Stage]], until: float = math.inf) -> EngineReport:
-            return run_stages(
-                lambda: missing(self._inventory()), lambda stage: self._train_stage(stage, progress), until=until
-            )
-
-        passes = Inventory.missing_passes
-        each = [done(passes), done(Inventory.missing, until), done(passes)]
-        return EngineReport(
-            trained=tuple(stage for report in each for stage in report.trained),
-            discarded=sum(report.discarded for report in each),
         )
-
-    def _inventory(self) -> Inventory:
-        """The inventory, after every accepted deletion has left its slice."""
-        self.parts.upkeep.erase_all()
-        return self.parts.latest.inventory(self.parts.latest.snapshot())
-
-    def _forget(self, stages: Mapping[Stage, str]) -> None:
-        """Take stages out of use: those whose artifacts are gone from the store, and readouts that nothing reads."""
-        if stages:
-            self.parts.check_trainable()
-            with self.parts.ledger.writing() as transaction:
-                transaction.forget_stages(stages)
-
-    def _train_stage(self, stage: Stage, progress: Progress) -> bool | None:
-        """Train and commit one stage; False if a deletion came between, None if there is nothing to do here now."""
-        self.parts.upkeep.erase_all()
-        snapshot, overdue = self.parts.latest.snapshot(), self.parts.upkeep.overdue
-        inventory = self.parts.latest.inventory(snapshot)
-        alive, seen = inventory.alive, snapshot.seen(stage)
-        if overdue is not None and any(state.pending for state in seen.values()):
-            raise overdue
-        if stage in alive or any(state.pending for state in seen.values()):
-            return None
-        if not inventory.may_begin(stage):
-            return None  # another is at its parent or at the main chain, or a deletion took them
-        parents = {link: alive[link] for link in stage.chain[:-1]}
-        with (
-            suppress(Overtaken),
-            self.parts.presence.working(snapshot, Uses(stages=parents, slices=seen), leaving=Leaving.NEVER) as work,
-            self.parts.presence.claimed(stage) as claimed,
-        ):
-            if not claimed or stage in self.parts.latest.inventory(self.parts.ledger.snapshot()).alive:
-                return None  # the second: another stored it, and let go of its claim, since we looked
-            report = self._report(stage, inventory, progress, work)
-            return self._train_claimed(stage, snapshot, report)
-        return False
-
-    def _report(self, stage: Stage, inventory: Inventory, progress: Progress, work: Work) -> StageReport:
-        epochs = self.parts.recipe.training.epochs if stage.kind == "model" else 0
-        records = training_steps(inventory, [stage], self.parts.recipe) // max(1, epochs)
-        return StageReport(stage, records=records, epochs=epochs, progress=progress, work=work)
-
-    def _train_claimed(self, stage: Stage, snapshot: Snapshot, report: StageReport) -> bool | None:
-        loaded = self.parts.loaded
-        key, content, manifest = loaded.train(stage, snapshot, report)
-        trained = Trained(
-            stage=stage,
-            key=key,
-            manifest=sha256(manifest.to_bytes()).hexdigest(),
-            session=self.parts.presence.session,
-            seen=snapshot.seen(stage),
-            parents={link: snapshot.stages[link] for link in stage.chain[:-1]},
-            seconds=report.seconds,
-        )
-        stored = self._store(trained, content, manifest)
-        if stored:
-            report.stored(manifest)
-        return stored
-
-    def _store(self, trained: Trained, content: bytes, manifest: Manifest) -> bool | None:
-        """Put an artifact, and take its stage into use. What cannot come into use is erased as what is tainted is."""
-        with storage_errors(f"storing {trained.stage}"):
-            with self.parts.ledger.writing() as transaction:
-                if trained.stage in transaction.snapshot().stages:
-                    return None  # its children may be trained already, on those very bytes
-                if not transaction.announce(trained):
-                    return False  # a deletion came, or this process slept until another took the claim over
-            self.parts.store.put(trained.stage.shard, trained.key, content, manifest)
-            with self.parts.ledger.writing() as transaction:
-                return transaction.commit(trained)
-
-
-def _summary(end: StageEnd) -> TrainedStage:
-    return TrainedStage(
-        **end.stage._asdict(),
-        steps=end.steps,
-        losses=end.losses,
-        seconds=round(end.seconds, 3),
-        validation=end.validation,
-    )
 
 
 def _work_of(inventory: Inventory, stages: Sequence[Stage], recipe: Recipe) -> str:
     """The size of a training in the user's terms: stages, records of the run, epochs."""
-    parts = [(len(stages), "stage"), (sum(inventory.records.values()), "record")]
-    stages_, records = (counted(count, noun) for count, noun in parts)
+    records = counted(sum(inventory.records.values()), "record")
     epochs = f", {counted(recipe.training.epochs, 'epoch')} each" if recipe.method.trains else ""
-    return f"training {stages_} on {records}{epochs}"
+    return f"training {counted(len(stages), 'stage')} on {records}{epochs}"
 
 
 def training_steps(inventory: Inventory, stages: Sequence[Stage], recipe: Recipe) -> int:
@@ -252,3 +309,47 @@ def training_steps(inventory: Inventory, stages: Sequence[Stage], recipe: Recipe
     before = sum(inventory.records_in(stage.shard, stage.prefix[:-1]) for stage in models)
     once = sum(inventory.records[stage.places[0]] for stage in of_slices)
     return recipe.training.epochs * (own + recipe.method.replayed(before)) + once
+
+
+def check_workers(workers: WorkerCount) -> None:
+    whole = isinstance(workers, int) and not isinstance(workers, bool)
+    if workers != "auto" and not (whole and 1 <= workers <= MOST_WORKERS):
+        shown = repr(workers)[:40]
+        raise InputError("workers", f"{shown} is neither a whole number from 1 to {MOST_WORKERS:,} nor auto")
+
+
+def placements(workers: WorkerCount, missing: Collection[Stage], training: TrainingSettings) -> list[Placement]:
+    """Placements of the workers, at most as many as can be busy; one or none: this process trains alone.
+
+    A stage's bits depend on the number of threads, so each worker takes as many as the recipe says.
+    """
+    most = len(set(missing).difference(parent for stage in missing for parent in stage.parents))
+    if workers == 1 or most <= 1:
+        return []
+    devices = _cuda_devices(training)
+    if devices:
+        count = min(most, len(devices) if workers == "auto" else workers)
+        return [
+            Placement(environment={"CUDA_VISIBLE_DEVICES": devices[number % len(devices)]}) for number in range(count)
+        ]
+    threads = 1 if training.threads == "auto" else training.threads
+    count = min(most, max(1, cores_worth() // threads) if workers == "auto" else workers)
+    cores = usable_cores()
+    if not hasattr(os, "sched_setaffinity") or count * threads > len(cores):
+        return [Placement()] * count
+    return [Placement(cores=cores[number * threads : (number + 1) * threads]) for number in range(count)]
+
+
+def _cuda_devices(training: TrainingSettings) -> list[str]:
+    """The GPUs to train on, as CUDA_VISIBLE_DEVICES names them; none where a CPU trains."""
+    if training.device == "cpu":
+        return []
+    import torch  # here: where the recipe names a CPU, nothing but workers needs it
+
+    from s3t.training.numerics import resolve_device
+
+    if resolve_device(training.device).type != "cuda":
+        return []
+    count = torch.cuda.device_count()
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return given.split(",")[:count] if given else [str(number) for number in range(count)]
