@@ -20,7 +20,7 @@ from s3t.ledger import Snapshot
 from s3t.ledger.presence import Uses
 from s3t.ledger.rows import Rows
 from s3t.prediction.answers import choose_members
-from s3t.run.lazy_workshop import LazyWorkshop
+from s3t.run.parts import LazyWorkshop
 from s3t.store.artifacts import Manifest
 from testing.roles import roles
 

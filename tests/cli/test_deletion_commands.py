@@ -23,7 +23,7 @@ from s3t.ledger.presence import Uses
 from s3t.records.requests import other_forms
 from s3t.results.log import LogEntry
 from s3t.run import deleting
-from s3t.run.lazy_workshop import LazyWorkshop
+from s3t.run.parts import LazyWorkshop
 from testing import tiny
 from testing.roles import roles
 from tests.cli.typed import document, in_slices, invoke, problems

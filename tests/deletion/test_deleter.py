@@ -23,7 +23,7 @@ from s3t.events import WorkStep
 from s3t.ledger.history import History
 from s3t.ledger.locks import hold
 from s3t.results.base import utc
-from s3t.run.lazy_workshop import LazyWorkshop
+from s3t.run.parts import LazyWorkshop
 from s3t.store.slices import Slices
 from testing import tiny
 from testing.accepted import accept

@@ -9,7 +9,7 @@ from sqlalchemy import select
 import s3t
 from s3t.core import Place
 from s3t.ledger import schema
-from s3t.run.lazy_workshop import LazyWorkshop
+from s3t.run.parts import LazyWorkshop
 from testing import tiny
 from testing.roles import roles
 

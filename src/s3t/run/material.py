@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -42,33 +43,26 @@ def replayed(records: Sequence[str], share: float, *, secret: Secret) -> list[in
 EMPTY = SliceStates(digest="", packed=torch.empty(0, 0), starts=(), lengths=())
 
 
+@dataclass(eq=False, kw_only=True)
 class Material:
-    """Training data of one run. Trunk states that exceed their memory lie in `tmp`, in files without a name.
+    """Training data of one run."""
 
-    `labels` are in the head's order; `model` is the bare base model.
-    """
+    slices: Slices
+    tmp: Path
+    """Folder of the trunk states that exceed their memory, in files without a name."""
+    recipe: Recipe
+    labels: Sequence[str]
+    """In the head's order."""
+    secret: Secret
+    model: Model
+    """The bare base model."""
+    encoder: Encoder
 
-    def __init__(
-        self,
-        *,
-        slices: Slices,
-        tmp: Path,
-        recipe: Recipe,
-        labels: Sequence[str],
-        secret: Secret,
-        model: Model,
-        encoder: Encoder,
-    ) -> None:
-        self._slices = slices
-        self._recipe = recipe
-        self._labels = labels
-        self._secret = secret
-        self._model = model
-        self._encoder = encoder
+    def __post_init__(self) -> None:
         self._remembering = threading.RLock()
         self._encoded: dict[Place, EncodedSlice] = {}
-        training = recipe.training
-        self._trunk = TrunkCache(memory=training.cache_memory, disk=training.cache_disk, folder=tmp)
+        training = self.recipe.training
+        self._trunk = TrunkCache(memory=training.cache_memory, disk=training.cache_disk, folder=self.tmp)
 
     @property
     def held(self) -> frozenset[Place]:
@@ -98,33 +92,33 @@ class Material:
         parts = [self.slice(place, digest) for place, digest in zip(stage.places, digests, strict=True)]
         # Of the slices before the stage's own, the records that are replayed.
         selected = [part.replayed for part in parts[:-1]] + [range(len(part.records)) for part in parts[-1:]]
-        if not self._recipe.training.trunk_cache:
-            augment = self._augment if self._recipe.image.is_augmented else None
-            return Examples(parts, self._encoder, selected=selected, augment=augment)
-        block = self._recipe.trained_block(stage.depth)
-        border = self._model.border(block)
+        if not self.recipe.training.trunk_cache:
+            augment = self._augment if self.recipe.image.is_augmented else None
+            return Examples(parts, self.encoder, selected=selected, augment=augment)
+        block = self.recipe.trained_block(stage.depth)
+        border = self.model.border(block)
         needed = {(part.place, border) for part in parts}
         states = [self._states(part, block, needed, progress) for part in parts]
-        return Examples(parts, self._encoder, border=border, states=states, selected=selected)
+        return Examples(parts, self.encoder, border=border, states=states, selected=selected)
 
     def _states(
         self, part: EncodedSlice, block: int, needed: Collection[tuple[Place, int]], progress: Progress
     ) -> SliceStates:
-        border = self._model.border(block)
+        border = self.model.border(block)
         cached = self._trunk.find(part.place, border, part.digest)
         if cached is not None or not part.records:
             return cached or EMPTY
         # In the same go at the borders of the deeper blocks, which other stages will start at.
-        deeper = (self._model.border(other) for other in range(block + 1, self._recipe.blocks + 1))
+        deeper = (self.model.border(other) for other in range(block + 1, self.recipe.blocks + 1))
         wanted = [border, *(lower for lower in deeper if self._trunk.find(part.place, lower, part.digest) is None)]
-        with exact_numerics(self._model.base.device, self._recipe.training):
+        with exact_numerics(self.model.base.device, self.recipe.training):
             return fill_cache(
                 self._trunk,
-                self._model.passes,
+                self.model.passes,
                 part,
-                self._encoder,
+                self.encoder,
                 borders=wanted,
-                batch_size=self._recipe.training.batch_size,
+                batch_size=self.recipe.training.batch_size,
                 needed=needed,
                 progress=progress,
             )[border]
@@ -134,7 +128,7 @@ class Material:
         with self._remembering:
             known = self._encoded.get(place)
         if known is None or known.digest != digest:
-            known = self._encode(place, digest, self._slices.read(place, digest))
+            known = self._encode(place, digest, self.slices.read(place, digest))
             with self._remembering:  # the ledger's watcher forgets meanwhile
                 others = [other for other in self._encoded if other.shard != place.shard]  # one shard in memory
                 for other in others:
@@ -143,25 +137,20 @@ class Material:
         return known
 
     def _augment(self, record: Encoded, seed: int, token: bytes) -> Encoded:
-        image = self._recipe.image
+        image = self.recipe.image
         pixels = augmented(record["pixel_values"], crop=image.crop, flip=image.flip, seed=seed, record=token)
         return {"pixel_values": pixels}
 
-    def _tokens(self, records: list[str]) -> list[bytes]:
-        if not self._recipe.image.is_augmented:
-            return []
-        return [self._secret.token("augment", "record", record) for record in records]
-
     def _encode(self, place: Place, digest: str, rows: pa.Table) -> EncodedSlice:
-        encode = self._encoder.encode_later if self._recipe.training.trunk_cache else self._encoder.encode
-        records = encode(rows)
-        lengths = [tokens(record) for record in records] if self._recipe.task.inputs.has_tokens else None
+        encode = self.encoder.encode_later if self.recipe.training.trunk_cache else self.encoder.encode
+        records, ids = encode(rows), rows["record"].to_pylist()
+        lengths = [tokens(record) for record in records] if self.recipe.task.inputs.has_tokens else None
         return EncodedSlice(
             place=place,
             digest=digest,
             records=records,
-            targets=self._recipe.task.target.targets(rows, records, self._labels),
+            targets=self.recipe.task.target.targets(rows, records, self.labels),
             lengths=lengths,
-            replayed=replayed(rows["record"].to_pylist(), self._recipe.method.replay, secret=self._secret),
-            tokens=self._tokens(rows["record"].to_pylist()),
+            replayed=replayed(ids, self.recipe.method.replay, secret=self.secret),
+            tokens=[self.secret.token("augment", "record", record) for record in ids if self.recipe.image.is_augmented],
         )

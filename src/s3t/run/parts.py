@@ -4,39 +4,41 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import weakref
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from s3t.aftermath import NOTHING_CHANGED, after_refusal
-from s3t.core import KeyInputs, Secret
+from s3t.core import KeyInputs, Place, Secret, Stage
 from s3t.deletion.protocol import Eraser
 from s3t.deletion.withdrawal import ExportMemory, Withdrawer
 from s3t.deletion.witness import Witness
-from s3t.errors import FsyncError, IntegrityError, RunFolderError, S3TError, StorageError
-from s3t.ledger import Ledger
+from s3t.errors import (
+    FsyncError,
+    IntegrityError,
+    IsolationError,
+    RunFolderError,
+    S3TError,
+    StorageError,
+    TrainingError,
+)
+from s3t.events import Progress, silent
+from s3t.ledger import Ledger, Snapshot
 from s3t.ledger.engines import address_of, is_read_only, read_only_error
 from s3t.ledger.locks import hold, try_hold
 from s3t.ledger.presence import Presence
 from s3t.recipe import Recipe, training_part, unresolved
 from s3t.run.latest import Latest
-from s3t.run.lazy_workshop import LazyWorkshop
 from s3t.run.orders import Orders
 from s3t.run.upkeep import Upkeep
-from s3t.store.artifacts import Artifacts
+from s3t.store.artifacts import Artifacts, Manifest
 from s3t.store.blobs import LocalBlobs
 from s3t.store.disk import OpenedFolder, storage_errors
-from s3t.store.folder import (
-    Description,
-    Home,
-    Layout,
-    check_files,
-    moved_error,
-    read_layout,
-    write_home,
-)
+from s3t.store.folder import Home, Layout, check_files, moved_error, read_layout, write_home
 from s3t.store.secret import VARIABLE as SECRET_VARIABLE
 from s3t.store.secret import read_secret
 from s3t.store.slices import Slices
@@ -47,22 +49,80 @@ if TYPE_CHECKING:
     from s3t.records.public import Public
     from s3t.run.answerer import Answerer
     from s3t.run.approvals import Approvals
+    from s3t.run.workshop import Workshop
     from s3t.run.writer import Writer
+
+
+class LazyWorkshop:
+    """A run's workshop, with the base model and all else that is in memory. Safe to share among threads.
+
+    It is made when it is first needed: until then neither torch nor the base model is loaded.
+    """
+
+    def __init__(self, load: Callable[[], Workshop]) -> None:
+        self._load = load
+        self._made: Workshop | None = None
+        self._making = threading.Lock()
+
+    def get(self) -> Workshop:
+        with self._making:
+            if self._made is None:
+                self._made = self._load()
+            return self._made
+
+    def train(self, stage: Stage, snapshot: Snapshot, progress: Progress = silent) -> tuple[str, bytes, Manifest]:
+        """As `Workshop.train`: stores nothing."""
+        try:
+            return self.get().train(stage, snapshot, progress)
+        except (IsolationError, TrainingError):
+            self.drop()  # the model in memory may not be the base model any more
+            raise
+
+    def forget(self, places: Collection[Place]) -> None:
+        if (made := self._made) is not None:  # read once: another thread may close the run
+            made.material.forget(places)
+
+    def forget_stale(self, snapshot: Snapshot) -> None:
+        """Drop what is in memory of records and stages that a snapshot does not have."""
+        if (made := self._made) is not None:
+            made.forget_stale(snapshot)
+
+    def drop(self) -> None:
+        self._made = None
 
 
 class Parts:
     """The values of a run's folder, and the roles made of them, with which a `Run` works."""
 
-    def __init__(
-        self,
-        layout: Layout,
-        folder: OpenedFolder,
-        recipe: Recipe,
-        description: Description,
-        secret: Secret,
-        ledger: Ledger,
-    ) -> None:
-        """Build the roles; nothing is read or written."""
+    def __init__(self, path: Path) -> None:
+        with suppress(ValueError):  # `read_layout` refuses a name that no folder can have
+            # The folder itself: links to it may change, and leftovers are beside it.
+            path = Path(os.path.realpath(path))
+        layout = Layout(path.absolute())
+        recipe, fields, description = read_layout(layout)
+        with storage_errors("opening the run"):
+            folder = OpenedFolder.of(layout.root)
+        ledger = Ledger.open(address_of(layout, description), folder=folder)
+        try:
+            if ledger.key_was_destroyed:
+                secret = Secret.destroyed()  # wherever it, or a part of it, may still lie
+            else:
+                secret = read_secret(layout.secret, check=description.secret_check)
+                if secret.salt is None:
+                    raise IntegrityError(
+                        f"{layout.secret}: the run's secret is missing; put it back, or set {SECRET_VARIABLE} to it"
+                    )
+                check_files(layout, fields, secret)
+                ledger.check_rows(secret.key("row"))
+            if left := unresolved(recipe):
+                raise RunFolderError(
+                    str(layout.root),
+                    f"was made by an earlier state of s3t {description.version}, which knew no {' or '.join(left)}, so "
+                    "this one cannot tell how its stages were trained: use the one that made it, or make a new run",
+                )
+        except BaseException:
+            ledger.close()
+            raise
         self.layout, self.recipe, self.description = layout, recipe, description
         self.secret, self.ledger, self.lock = secret, ledger, ledger.lock(layout.lock)
         part = training_part(recipe, labels=description.labels, validation=description.validation)
@@ -70,6 +130,22 @@ class Parts:
         self.orders = Orders(layout, description, secret)
         blobs = LocalBlobs(layout.artifacts, tmp=layout.tmp, within=folder)
         self.store, self.slices = Artifacts(blobs), slices_of(layout, secret, within=folder)
+        slices, store, key_inputs, public = self.slices, self.store, self.key_inputs, self.public
+
+        def load() -> Workshop:
+            from s3t.run.workshop import Workshop  # here: it imports torch
+
+            return Workshop(
+                slices=slices,
+                tmp=layout.tmp,
+                recipe=recipe,
+                labels=description.labels,
+                inputs=key_inputs,
+                store=store,
+                public=public,
+            )
+
+        self.loaded = LazyWorkshop(load)
         self.witness = Witness.of_run(description.run)
         self.withdrawer = Withdrawer(
             ledger=ledger,
@@ -83,15 +159,6 @@ class Parts:
             store=self.store,
             recipe=recipe,
             only_serves=secret.salt is None,
-        )
-        self.loaded = LazyWorkshop(
-            slices=self.slices,
-            tmp=layout.tmp,
-            recipe=recipe,
-            labels=description.labels,
-            inputs=self.key_inputs,
-            store=self.store,
-            public=self.public,
         )
         self.eraser = Eraser(
             ledger=ledger,
@@ -159,39 +226,6 @@ class Parts:
         # Orders are for the report, and whether a server has to move; the ledger's stages decide what goes.
         acceptor = Acceptor(self.ledger, self.latest, self.witness)
         return Deleter(self.ledger, acceptor, self.lookup, self.eraser, self.presence)
-
-    @classmethod
-    def open(cls, path: Path) -> Parts:
-        with suppress(ValueError):  # `read_layout` refuses a name that no folder can have
-            # The folder itself: links to it may change, and leftovers are beside it.
-            path = Path(os.path.realpath(path))
-        layout = Layout(path.absolute())
-        recipe, fields, description = read_layout(layout)
-        with storage_errors("opening the run"):
-            folder = OpenedFolder.of(layout.root)
-        address = address_of(layout, description)
-        ledger = Ledger.open(address, folder=folder)
-        try:
-            if ledger.key_was_destroyed:
-                secret = Secret.destroyed()  # wherever it, or a part of it, may still lie
-            else:
-                secret = read_secret(layout.secret, check=description.secret_check)
-                if secret.salt is None:
-                    raise IntegrityError(
-                        f"{layout.secret}: the run's secret is missing; put it back, or set {SECRET_VARIABLE} to it"
-                    )
-                check_files(layout, fields, secret)
-                ledger.check_rows(secret.key("row"))
-            if left := unresolved(recipe):
-                raise RunFolderError(
-                    str(layout.root),
-                    f"was made by an earlier state of s3t {description.version}, which knew no {' or '.join(left)}, so "
-                    "this one cannot tell how its stages were trained: use the one that made it, or make a new run",
-                )
-            return cls(layout, folder, recipe, description, secret, ledger)
-        except BaseException:
-            ledger.close()
-            raise
 
     def close(self) -> None:
         self.presence.close()

@@ -59,7 +59,7 @@ class Run:
 
     def __init__(self, path: Path) -> None:
         self.notices: tuple[str, ...] = ()  # what `create` found odd in the records, in words; kept nowhere
-        self.parts = Parts.open(path)  # the roles of the open run, for servers and engines that build on it
+        self.parts = Parts(path)  # the roles of the open run, for servers and engines that build on it
 
     @staticmethod
     def _sampling(stop: Sequence[str], seed: int | None, **others: Any) -> Sampling:

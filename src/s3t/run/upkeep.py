@@ -12,13 +12,16 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from s3t.deletion.protocol import Eraser
 from s3t.errors import FsyncError, IntegrityError, MovedError, S3TError, StorageError
 from s3t.ledger import Snapshot
 from s3t.run.latest import Latest
-from s3t.run.lazy_workshop import LazyWorkshop
 from s3t.store.folder import Layout, moved_error
+
+if TYPE_CHECKING:
+    from s3t.run.parts import LazyWorkshop
 
 AGAIN_SECONDS = 1.0
 """Retry delay after a failed erasure, in seconds."""
@@ -147,7 +150,9 @@ class Upkeep:
     def erase_all(self) -> None:
         """Erase also what may still wait: before training, which reads the slices."""
         snapshot, until = self.latest.snapshot(), time.monotonic() + OTHERS_FIRST_SECONDS
-        while self.is_background and _is_in_the_way(snapshot) and time.monotonic() < until:
+        while self.is_background and time.monotonic() < until:
+            if not snapshot.condemned and snapshot.pending_since is None:
+                break  # what is left is an export to be withdrawn, which training need not wait for
             time.sleep(_LOOK_SECONDS)
             snapshot = self.latest.snapshot()
         snapshot = self.carry_out_approved()
@@ -168,8 +173,3 @@ class Upkeep:
     def note_erased(self) -> None:
         """Forget a failed erasure: everything is erased."""
         self.overdue, self._again_at = None, 0.0
-
-
-def _is_in_the_way(snapshot: Snapshot) -> bool:
-    """True if training has to wait for erasure; it need not for an export that is still to be withdrawn."""
-    return snapshot.condemned or snapshot.pending_since is not None

@@ -10,7 +10,7 @@ import itertools
 import logging
 import math
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property, partial
@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from s3t.core import KeyInputs, Kind, Place, Stage, by_kind, model_stages, stage_key, stage_seed
+from s3t.core import KeyInputs, Kind, Stage, by_kind, model_stages, stage_key, stage_seed
 from s3t.events import Progress, WorkStep, silent
 from s3t.ledger import Snapshot
 from s3t.models.adapters import Link, StageTensors, deserialize, mean_of, serialize
@@ -33,13 +33,7 @@ from s3t.models.language import LanguageEncoder
 from s3t.models.source import check_unchanged, model_folder
 from s3t.prediction.answers import Answers
 from s3t.prediction.ensemble import Kept, Resident, Windows, ensemble_of
-from s3t.prediction.generation import (
-    Continuation,
-    Likelihood,
-    TextBatch,
-    likelihoods_of,
-    positions_of,
-)
+from s3t.prediction.generation import Continuation, Likelihood, TextBatch, likelihoods_of, positions_of
 from s3t.prediction.prototypes import Nearest, prototypes
 from s3t.prediction.ridge import PARTS, LinearHead, Part, Projection, part_of, parted, solved, statistics
 from s3t.recipe import Recipe
@@ -78,11 +72,8 @@ class Workshop:
             warn_if_threads_spin()
         if slow := slow_precision(resolve_device(recipe.training.device), recipe.training):
             logging.getLogger("s3t").warning(slow)
-        self._recipe = recipe
-        self._labels = labels
-        self._inputs = inputs
-        self._store = store
-        self._public = public
+        self._recipe, self._labels, self._inputs = recipe, labels, inputs
+        self._store, self._public = store, public
         self.model, self.encoder = assemble(folder, recipe, labels=recipe.task.target.outputs(labels))
         self.model.base.model.to(resolve_device(recipe.training.device))
         self._turn = threading.Lock()
@@ -115,13 +106,6 @@ class Workshop:
         with exact_numerics(self.device, self._recipe.training):
             yield self.model, self.encoder
 
-    def environment(self) -> dict[str, str]:
-        """The numeric environment of this process."""
-        return environment(self.device, quantized=self.model.base.quantized)
-
-    def forget(self, places: Collection[Place]) -> None:
-        self.material.forget(places)
-
     def forget_stale(self, snapshot: Snapshot) -> None:
         """Drop what is in memory of slices that have lost a record, or are losing one, and of stages that are not alive
         any more, by whosever hand.
@@ -132,12 +116,7 @@ class Workshop:
         self._parts.keep(alive)
         self.material.forget_stale(snapshot)
 
-    def train(
-        self,
-        stage: Stage,
-        snapshot: Snapshot,
-        progress: Progress = silent,
-    ) -> tuple[str, bytes, Manifest]:
+    def train(self, stage: Stage, snapshot: Snapshot, progress: Progress = silent) -> tuple[str, bytes, Manifest]:
         """Train a stage from the slices and the parents of a snapshot; its key, tensor file and manifest.
 
         `progress` hears of every step, and of the losses; no loss goes into what is returned.
@@ -147,28 +126,45 @@ class Workshop:
         above = [chain[-1].manifest for chain in chains]
         key = stage_key(self._inputs, stage, slice_digests=digests, parents=[manifest.key for manifest in above])
         blocks = [blocks_of(self._recipe, parent, chain) for parent, chain in zip(stage.parents, chains, strict=True)]
+        training, steps, score = self._recipe.training, 0, None
         if stage.kind != "model":
-            left = self._of_slice(stage, digests[0], blocks, progress)
-            return self._stored(stage, key, digests, left, steps=0, above=above)
-        models = {**blocks[0]} if blocks else {}
-        block = self._recipe.trained_block(stage.depth)
-        start = models.pop(block, None)
-        with self._turn:  # one stage's states at a time
-            examples = self.material.examples(stage, digests, progress=progress)
-            tensors, steps = train_stage(
-                self.model,
-                block,
-                frozen=models,
-                start=start,
-                examples=examples,
-                target=self._training_target(examples),
-                training=self._recipe.training,
-                seed=partial(stage_seed, self._recipe.training.seed, stage),
-                progress=progress,
-            )
-        tried = [*models.items(), (block, tensors)]
-        score = self._score(self._public.rows, tried) if self._public else None
-        return self._stored(stage, key, digests, tensors, steps=steps, above=above, validation=score)
+            tensors = self._of_slice(stage, digests[0], blocks, progress)
+        else:
+            models = {**blocks[0]} if blocks else {}
+            block = self._recipe.trained_block(stage.depth)
+            start = models.pop(block, None)
+            with self._turn:  # one stage's states at a time
+                examples = self.material.examples(stage, digests, progress=progress)
+                tensors, steps = train_stage(
+                    self.model,
+                    block,
+                    frozen=models,
+                    start=start,
+                    examples=examples,
+                    target=self._training_target(examples),
+                    training=training,
+                    seed=partial(stage_seed, training.seed, stage),
+                    progress=progress,
+                )
+            if self._public:
+                score = self._score(self._public.rows, [*models.items(), (block, tensors)])
+        content = serialize(tensors)
+        manifest = Manifest(
+            key=key,
+            shard=stage.shard,
+            prefix=stage.prefix,
+            slice_digests=digests,
+            base_digest=self._inputs.base_digest,
+            seed=training.seed,
+            precision=training.precision,
+            threads=training.threads,
+            steps=steps,
+            environment=environment(self.device, quantized=self.model.base.quantized),
+            sha256=hashlib.sha256(content).hexdigest(),
+            parents=tuple(map(parent_of, above)),
+            validation=score,
+        )
+        return key, content, manifest
 
     def _training_target(self, examples: Examples) -> Target:
         """The target, with weights of labels that follow from the stage's own records alone."""
@@ -208,100 +204,70 @@ class Workshop:
                 return prototypes(features, targets, labels=len(self._labels))
             return statistics(features, targets, outputs=self.model.base.answers, projection=self._projection)
 
-    def _stored(
-        self,
-        stage: Stage,
-        key: str,
-        digests: tuple[str, ...],
-        tensors: StageTensors,
-        *,
-        steps: int,
-        above: Sequence[Manifest],
-        validation: float | None = None,
-    ) -> tuple[str, bytes, Manifest]:
-        content = serialize(tensors)
-        manifest = Manifest(
-            key=key,
-            shard=stage.shard,
-            prefix=stage.prefix,
-            slice_digests=digests,
-            base_digest=self._inputs.base_digest,
-            seed=self._recipe.training.seed,
-            precision=self._recipe.training.precision,
-            threads=self._recipe.training.threads,
-            steps=steps,
-            environment=self.environment(),
-            sha256=hashlib.sha256(content).hexdigest(),
-            parents=tuple(map(parent_of, above)),
-            validation=validation,
-        )
-        return key, content, manifest
-
     def chain(self, models: Sequence[Stage], snapshot: Snapshot, progress: Progress = silent) -> list[Any]:
         """The links of a live prefix, ready to answer, or of the mean of several, which has no head but a solved one;
         of no prefix none. Each artifact was checked against its manifest and parent.
         """
         if not models:
             return []
+        recipe, keys = self._recipe, snapshot.stages
+
+        def prepared(block: int, tensors: StageTensors) -> Link:
+            with exact_numerics(self.device, recipe.training):  # and no thread has blocks on the model meanwhile
+                return self.ensemble.prepared(block, tensors)
+
+        def prepared_mean() -> list[Link]:
+            each = [blocks_of(recipe, stage, self._artifacts(stage, snapshot)) for stage in models]
+            return [prepared(block, tensors) for block, tensors in mean_of(each, self.model.adapter).items()]
+
         if len(models) == 1:
-            return self._chain(models[0], snapshot, progress)
-
-        def solve() -> list[Link]:
-            each = [blocks_of(self._recipe, stage, self._artifacts(stage, snapshot)) for stage in models]
-            blocks = mean_of(each, self.model.adapter)
-            with exact_numerics(self.device, self._recipe.training):
-                return [self.ensemble.prepared(block, tensors) for block, tensors in blocks.items()]
-
-        keys = tuple(snapshot.stages[link] for stage in models for link in stage.chain)
-        *above, last = self._heads.of(keys, solve)
-        return [*above, self._read_out(models, last, snapshot, progress)]
-
-    def _chain(self, stage: Stage, snapshot: Snapshot, progress: Progress) -> list[Any]:
-        def prepared(artifact: Artifact) -> Link:
-            block = self._recipe.trained_block(len(artifact.manifest.prefix))
-            with exact_numerics(self.device, self._recipe.training):  # and no thread has blocks on the model meanwhile
-                return self.ensemble.prepared(block, deserialize(artifact.content))
-
-        chain = self.resident.chain(
-            [snapshot.stages[link] for link in model_stages(self._recipe.method, stage)],
-            read=lambda: artifacts_of(self._recipe, stage, self._artifacts(stage, snapshot)),
-            prepare=prepared,
-        )
-        chain[-1] = self._read_out((stage,), chain[-1], snapshot, progress)
-        return chain
+            (stage,) = models
+            links = self.resident.chain(
+                [keys[link] for link in model_stages(recipe.method, stage)],
+                read=lambda: artifacts_of(recipe, stage, self._artifacts(stage, snapshot)),
+                prepare=lambda each: prepared(
+                    recipe.trained_block(len(each.manifest.prefix)), deserialize(each.content)
+                ),
+            )
+        else:
+            links = self._heads.of(tuple(keys[link] for stage in models for link in stage.chain), prepared_mean)
+        return [*links[:-1], self._read_out(models, links[-1], snapshot, progress)]
 
     def logits(
-        self,
-        stages: Sequence[Stage],
-        snapshot: Snapshot,
-        inputs: pa.Table,
-        progress: Progress = silent,
+        self, stages: Sequence[Stage], snapshot: Snapshot, inputs: pa.Table, progress: Progress = silent
     ) -> Scores:
         """The logits of live prefixes, M x N x C; those of a mean for each of its models."""
         models, heads = by_kind(stages)
-        scores: dict[Stage, Scores] = {}
-        if models:
-            readers = snapshot.readers(models)
-            passes = list(dict.fromkeys(readers[stage] for stage in models))
-            apart = [each for each in passes if each in snapshot.readouts and (self._recipe.ridge.layers or not each)]
-            within = [each for each in passes if each not in apart]
+        readers = snapshot.readers(models)
+        passes = dict.fromkeys(readers[stage] for stage in models)
+        apart = [each for each in passes if each in snapshot.readouts and (self._recipe.ridge.layers or not each)]
+        within = [each for each in passes if each not in apart]
+        scores: dict[tuple[Any, ...], Scores] = {}
+        if within:
             chains = [self.chain(each, snapshot, progress) for each in within]
-            answered = (
-                zip(within, self.ensemble.logits(chains, inputs, progress=progress), strict=True) if within else ()
-            )
-            read = zip(apart, self._answers_of_solved(apart, snapshot, inputs, progress), strict=True) if apart else ()
-            found = dict([*answered, *read])
-            scores |= {stage: found[readers[stage]] for stage in models}
+            scores |= zip(within, self.ensemble.logits(chains, inputs, progress=progress), strict=True)
+        if apart:
+            scores |= zip(apart, self._answers_of_solved(apart, snapshot, inputs, progress), strict=True)
         if heads:
             scores |= zip(heads, self._answers_of_heads(heads, snapshot, inputs, progress), strict=True)
-        return np.stack([scores[stage] for stage in stages])
+        return np.stack([scores[readers.get(stage, stage)] for stage in stages])
 
     def _answers_of_heads(
         self, stages: Sequence[Stage], snapshot: Snapshot, inputs: pa.Table, progress: Progress
     ) -> Scores:
+        """Logits of what is made of some slices."""
+
+        def head(stage: Stage) -> Nearest | LinearHead:
+            if stage.kind == "prototypes":
+                return Nearest.of(list(self._left(stage.chain, snapshot)))
+            return self._solved(stage.chain, snapshot, progress)
+
         # Not mounted: no other thread has blocks on the model meanwhile, and to leave costs a tenth of a single answer.
         with exact_numerics(self.device, self._recipe.training), torch.inference_mode():
-            heads = [self._head(stage, snapshot, progress) for stage in stages]
+            heads = [
+                self._heads.of(tuple(snapshot.stages[link] for link in stage.chain), partial(head, stage))
+                for stage in stages
+            ]
             return self._read(self._features_of(stages[0].kind), [(nullcontext, heads)], inputs, progress)
 
     def _answers_of_solved(
@@ -334,17 +300,6 @@ class Workshop:
                             logits[number, rows] = head.logits(found).numpy()
                         progress(WorkStep(count=len(rows) * len(heads)))
         return logits
-
-    def _head(self, stage: Stage, snapshot: Snapshot, progress: Progress) -> Nearest | LinearHead:
-        """The head of what is made of some slices."""
-
-        def solve() -> Nearest | LinearHead:
-            if stage.kind == "prototypes":
-                return Nearest.of(list(self._left(stage.chain, snapshot)))
-            return self._solved(stage.chain, snapshot, progress)
-
-        head: Nearest | LinearHead = self._heads.of(tuple(snapshot.stages[link] for link in stage.chain), solve)
-        return head
 
     def _read_out(self, models: Sequence[Stage], last: Link, snapshot: Snapshot, progress: Progress) -> Link:
         """The last link of a model, with the head that is solved from its readouts, if there are any."""
