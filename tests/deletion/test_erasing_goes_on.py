@@ -14,7 +14,7 @@ import pytest
 import s3t
 from s3t.core import Place, Stage
 from s3t.deletion import protocol
-from s3t.export.folders import files_in, folder_name, this_host
+from s3t.export.folders import files_in, folder_name
 from s3t.ledger import Clone, ExportRow, Ledger, Transaction
 from s3t.ledger.exports import ExportRows
 from s3t.ledger.rows import Rows
@@ -99,7 +99,7 @@ def exported(run, output, stage):
     export = ExportRow(
         mark=f"machine-1-{stage.prefix[0]}",
         name=name,
-        host=this_host(),
+        host=platform.node(),
         output=output,
         stage=stage,
         keys=(STAGES[stage],),

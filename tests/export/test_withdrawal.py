@@ -290,8 +290,8 @@ def test_what_a_killed_process_left_is_known(trained, out, monkeypatch, function
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(exporting._Announced, "_discard", lambda *_arguments: None)
-        where = exporting._Announced if function == "_committed" else exporting
+        patch.setattr(exporting.Exporter, "_discard", lambda *_arguments: None)
+        where = exporting.Exporter if function == "_committed" else exporting
         patch.setattr(where, function, kill)
         with pytest.raises(Killed):
             exported(trained, out, shard=0)
@@ -313,7 +313,7 @@ def test_what_a_killed_process_left_is_known(trained, out, monkeypatch, function
 def test_a_process_that_still_writes_is_waited_for(trained, out, monkeypatch, impatient):
     """A deletion leaves its files alone, and is erased when it has ended."""
     record, seen = records_in(trained, 0)[0], {}
-    write = exporting._Exporter._write
+    write = exporting.Exporter._write
 
     def slowly(self, part, *arguments):
         write(self, part, *arguments)
@@ -324,7 +324,7 @@ def test_a_process_that_still_writes_is_waited_for(trained, out, monkeypatch, im
             with pytest.raises(s3t.InputError, match="is being written by another process"):
                 trained.withdraw(seen["report"].to_withdraw[0].name)
 
-    monkeypatch.setattr(exporting._Exporter, "_write", slowly)
+    monkeypatch.setattr(exporting.Exporter, "_write", slowly)
     (made,) = exported(trained, out, shard=0)
     assert seen["files"] == 4
     assert seen["report"].state == "accepted"

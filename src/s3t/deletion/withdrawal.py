@@ -8,6 +8,7 @@ deletion is not erased.
 from __future__ import annotations
 
 import json
+import platform
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,7 @@ from types import SimpleNamespace
 
 from s3t.deletion.witness import VARIABLE, state_folder
 from s3t.errors import FsyncError, InputError
-from s3t.export.folders import File, is_being_written, left_behind, part_folder, remove_unchanged, this_host
+from s3t.export.folders import File, is_being_written, left_behind, part_folder, remove_unchanged
 from s3t.ledger import ExportRow, Ledger
 from s3t.ledger.exports import is_of
 from s3t.ledger.schema import row_of, value_of
@@ -134,7 +135,7 @@ class Withdrawer:
 
     def _withdraw(self, export: ExportRow) -> str | None:
         """Remove an export's files, and withdraw it if the command says that it is gone; the problem, if any."""
-        files, here = files_of(export), export.host == this_host()
+        files, here = files_of(export), export.host == platform.node()
         changed = remove_unchanged(export.path, files) if here else []
         if not self.hook:
             return f"{changed[0]} was changed, and stays" if changed else None
@@ -151,7 +152,7 @@ class Withdrawer:
     def remove_unfinished(self, exports: Sequence[ExportRow]) -> None:
         """Remove what killed processes of this host left of exports that never got their place."""
         for export in exports:
-            if export.made_at is None and export.host == this_host() and not _is_in_work(export):
+            if export.made_at is None and export.host == platform.node() and not _is_in_work(export):
                 try:
                     remove_folder_durably(part_folder(export.output, export.mark))
                     if export.name and export.path.exists():  # a server may have found it there
@@ -192,7 +193,7 @@ class Withdrawer:
 
     def remove_files(self, export: ExportRow) -> None:
         """Remove an export's files where they are on this host and unchanged, so that no server loads them again."""
-        if export.host == this_host():
+        if export.host == platform.node():
             with storage_errors(f"removing the export {export.label} from {export.output}"):
                 remove_unchanged(export.path, files_of(export))
 
@@ -206,7 +207,7 @@ class Withdrawer:
         problems += [
             f"{path} is still there; remove it, and unload it wherever it is served"
             for export in exports
-            if export.host == this_host()
+            if export.host == platform.node()
             for path in self._left(export)
         ]
         if problems:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 DESCRIPTION, README = "s3t.json", "README.md"
 FORMAT = 1
@@ -17,101 +16,65 @@ _QUANTIZED = {
 """Arguments of transformers' `BitsAndBytesConfig` that give the base model's packed weights."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExportDescription:
-    """An export in words. The same chain gives the same: no time, host or generation is in it."""
+def description_files(said: Mapping[str, Any]) -> dict[str, bytes]:
+    """Files by name. The same chain gives the same: no time, host or generation is in them."""
+    document = json.dumps({"format": FORMAT, **said}, indent=2, ensure_ascii=False) + "\n"
+    models = ((said["shard"], said["prefix"]), *said["merged_with"])
+    readme = (
+        f"# An exported {'model' if said['merged'] else 'adapter'}",
+        "",
+        f"Made by s3t for {said['task']}: of the run {said['run']}, "
+        + "; ".join(f"shard {shard}, trained on its slices {', '.join(map(str, slices))}" for shard, slices in models)
+        + (" (the mean of all)." if said["merged_with"] else "."),
+        "",
+        "Load it:",
+        "",
+        "```python",
+        *_loading(said),
+        "```",
+        "",
+        "**This is a copy of what people's records were used for.** The run knows of it. When one of those records",
+        "is deleted, remove this folder and every copy, unload it from every server, then run",
+        "`s3t export RUN --withdrawn NAME`, with this folder's name. Keep no old one: two models compared give",
+        "away what was deleted between them.",
+        "",
+    )
+    return {DESCRIPTION: document.encode(), README: "\n".join(readme).encode()}
 
-    run: str
-    """The run's id."""
-    shard: int
-    prefix: tuple[int, ...]
-    """The chain's slices, in the order of training."""
-    merged_with: tuple[tuple[int, tuple[int, ...]], ...]
-    """Shard and slices of other models; the export has the mean of all."""
-    keys: tuple[str, ...]
-    """Keyed hashes of all stages that it was made of."""
-    merged: bool
-    task: str
-    auto_class: str
-    """Name of the model's class in transformers."""
-    base_model: str
-    """Folder or hub name."""
-    base_digest: str
-    """SHA-256 of the base model's files."""
-    revision: str | None
-    """Revision of a hub name."""
-    labels: tuple[str, ...]
-    """Names of the head's outputs; empty: it has none."""
-    outputs: int | None
-    """Outputs of the head; None: those of the base's configuration."""
-    pad_token_id: int | None
-    quantization: Literal["none", "8bit", "4bit"] = "none"
-    """Bits of the base model's weights under which the adapter was trained."""
 
-    def files(self) -> dict[str, bytes]:
-        document = {"format": FORMAT} | asdict(self)
-        return {
-            DESCRIPTION: (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode(),
-            README: "\n".join(self._lines()).encode(),
-        }
-
-    def _lines(self) -> Sequence[str]:
-        what, models = "model" if self.merged else "adapter", ((self.shard, self.prefix), *self.merged_with)
+def _loading(said: Mapping[str, Any]) -> Sequence[str]:
+    auto_class, quantized = said["auto_class"], _QUANTIZED.get(said["quantization"])
+    config = () if quantized is None else (f"bits = BitsAndBytesConfig({quantized})",)
+    if auto_class == "AutoModel":  # its head is a module of sentence-transformers
+        bits = "" if quantized is None else ', model_kwargs={"quantization_config": bits}'
         return (
-            f"# An exported {what}",
-            "",
-            f"Made by s3t for {self.task}: of the run {self.run}, "
-            + "; ".join(
-                f"shard {shard}, trained on its slices {', '.join(map(str, slices))}" for shard, slices in models
-            )
-            + (" (the mean of all)." if self.merged_with else "."),
-            "",
-            "Load it:",
-            "",
-            "```python",
-            *self._loading(),
-            "```",
-            "",
-            "**This is a copy of what people's records were used for.** The run knows of it. When one of those records",
-            "is deleted, remove this folder and every copy, unload it from every server, then run",
-            "`s3t export RUN --withdrawn NAME`, with this folder's name. Keep no old one: two models compared give",
-            "away what was deleted between them.",
-            "",
-        )
-
-    def _loading(self) -> Sequence[str]:
-        quantized = _QUANTIZED.get(self.quantization)
-        config = () if quantized is None else (f"bits = BitsAndBytesConfig({quantized})",)
-        if self.auto_class == "AutoModel":  # its head is a module of sentence-transformers
-            bits = "" if quantized is None else ', model_kwargs={"quantization_config": bits}'
-            return (
-                "from sentence_transformers import SentenceTransformer",
-                *(() if quantized is None else ("from transformers import BitsAndBytesConfig",)),
-                "",
-                *config,
-                f'model = SentenceTransformer("THIS FOLDER"{bits})',
-                'logits = model.encode(["a text"])',
-            )
-        if self.merged:
-            return (
-                f"from transformers import {self.auto_class}",
-                "",
-                f'model = {self.auto_class}.from_pretrained("THIS FOLDER")',
-            )
-        own_head = None if self.outputs is None else True  # the checkpoint's head, if it has one, is of another shape
-        given = {
-            "revision": self.revision,
-            "num_labels": self.outputs,
-            "ignore_mismatched_sizes": own_head,
-            "pad_token_id": own_head and self.pad_token_id,  # by which a decoder with a head finds a text's end
-        }
-        options = "".join(f", {name}={value!r}" for name, value in given.items() if value is not None)
-        bits = "" if quantized is None else ", quantization_config=bits"
-        return (
-            "from peft import PeftModel",
-            f"from transformers import {self.auto_class}" + ("" if quantized is None else ", BitsAndBytesConfig"),
+            "from sentence_transformers import SentenceTransformer",
+            *(() if quantized is None else ("from transformers import BitsAndBytesConfig",)),
             "",
             *config,
-            f"base = {self.auto_class}.from_pretrained({self.base_model!r}{options}{bits})",
-            'model = PeftModel.from_pretrained(base, "THIS FOLDER").eval()',
+            f'model = SentenceTransformer("THIS FOLDER"{bits})',
+            'logits = model.encode(["a text"])',
         )
+    if said["merged"]:
+        return (
+            f"from transformers import {auto_class}",
+            "",
+            f'model = {auto_class}.from_pretrained("THIS FOLDER")',
+        )
+    own_head = None if said["outputs"] is None else True  # the checkpoint's head, if it has one, is of another shape
+    given = {
+        "revision": said["revision"],
+        "num_labels": said["outputs"],
+        "ignore_mismatched_sizes": own_head,
+        "pad_token_id": own_head and said["pad_token_id"],  # by which a decoder with a head finds a text's end
+    }
+    options = "".join(f", {name}={value!r}" for name, value in given.items() if value is not None)
+    bits = "" if quantized is None else ", quantization_config=bits"
+    return (
+        "from peft import PeftModel",
+        f"from transformers import {auto_class}" + ("" if quantized is None else ", BitsAndBytesConfig"),
+        "",
+        *config,
+        f"base = {auto_class}.from_pretrained({said['base_model']!r}{options}{bits})",
+        'model = PeftModel.from_pretrained(base, "THIS FOLDER").eval()',
+    )

@@ -6,7 +6,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import platform
 import stat
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -171,8 +170,3 @@ def _state(path: Path) -> os.stat_result | None:
         return path.lstat()
     except OSError:
         return None
-
-
-def this_host() -> str:
-    """The name under which the ledger knows the host of an export."""
-    return platform.node()

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,27 +26,20 @@ from s3t.aftermath import NOTHING_CHANGED, after_refusal
 from s3t.core import Stage
 from s3t.errors import InputError, NoLiveShardError, StorageError
 from s3t.events import Progress, WorkStep, telling
-from s3t.export.description import ExportDescription
+from s3t.export.description import description_files
 from s3t.export.engines import ENGINES, Engine, engine_options, engine_problems
-from s3t.export.folders import (
-    files_in,
-    folder_name,
-    new_mark,
-    output_problems,
-    part_folder,
-    publish,
-    this_host,
-)
+from s3t.export.folders import files_in, folder_name, new_mark, output_problems, part_folder, publish
 from s3t.export.merged import copy_beside, write_merged
 from s3t.export.peft import PeftAdapter, bare_model, peft_adapter, with_plain_scale
 from s3t.export.pooled import head_for_transformers, sentence_files, split_head
-from s3t.ledger import ExportRow, Snapshot
+from s3t.ledger import ExportRow, Snapshot, Transaction
 from s3t.ledger.presence import Overtaken, Work
 from s3t.models.adapters import StageTensors, adapter_of_mean, mean_of
 from s3t.models.base import pooling_of
-from s3t.models.encoders import encoder_for
+from s3t.models.encoders import Encoder, encoder_for
 from s3t.models.language import LanguageEncoder
 from s3t.models.source import PACKAGE_PREFIX, check_unchanged, model_folder
+from s3t.recipe import Recipe
 from s3t.results.changes import Exported, Exports
 from s3t.run.answerer import uses_of
 from s3t.run.parts import Parts
@@ -52,97 +47,6 @@ from s3t.run.workshop import blocks_of
 from s3t.store.artifacts import read_chain
 from s3t.store.disk import make_folder, remove_folder_durably, storage_errors
 from s3t.wording import counted
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExportArguments:
-    output: Path
-    shard: int | None
-    merge: bool
-    engine: Engine
-    base_is_checked: bool = False
-    """This process has compared the base model with the run's before."""
-
-
-def export(parts: Parts, asked: ExportArguments, progress: Progress) -> Exports:
-    """Write the model of each shard that answers, or of one; or the mean that answers for all."""
-    with after_refusal(NOTHING_CHANGED):
-        parts.latest.snapshot()  # refuses an older ledger
-        parts.check_changeable()
-        parts.check_trainable()  # without the secret no deletion could ever name an export
-        asked = replace(asked, output=_checked(parts, asked))
-        folder = model_folder(parts.recipe.base_model, revision=parts.recipe.revision)
-        if not asked.base_is_checked:
-            check_unchanged(folder, parts.key_inputs.base_digest)
-    exporter = _Exporter(parts, asked, folder)
-    while True:
-        now = parts.upkeep.erase_due()
-        groups = _serving(parts, now, asked.shard)
-        uses = uses_of(now, [stage for group in groups for stage in group])
-        with (
-            suppress(Overtaken),
-            telling(progress, f"exporting {counted(len(groups), 'model')}", len(groups)),
-            parts.presence.working(now, uses) as work,
-        ):
-            made = []
-            for group in groups:
-                made.append(exporter.export(group, now, work))
-                progress(WorkStep(count=1))
-            notices = tuple(exporter.notices(made))
-            return Exports(exports=tuple(made), merged=asked.merge, engine=asked.engine, notices=notices)
-
-
-def _checked(parts: Parts, asked: ExportArguments) -> Path:
-    """The output folder's own path, if the arguments have no problem."""
-    recipe, shards = parts.recipe, parts.recipe.partition.shards
-    problems = output_problems(asked.output, run=parts.layout.root)
-    if asked.engine not in ENGINES:
-        problems.append(f"there is no engine {asked.engine!r}; use {', '.join(ENGINES)}")
-    if asked.shard is not None and not 0 <= asked.shard < shards:
-        problems.append(f"shard {asked.shard} is none of the run's; they are 0 to {shards - 1}")
-    if not recipe.method.trains:
-        problems.append(
-            f"method {recipe.method} solves a head for the run's own features, which no other program computes; serve "
-            "the run"
-        )
-    if recipe.readouts and recipe.ridge.layers:
-        problems.append(
-            "head: ridge reads states of layers, which no other program hands to a head; make a run with ridge: "
-            "{layers: 0}, or serve this one"
-        )
-    if recipe.readouts == "mean" and asked.shard is not None:
-        problems.append("the shards answer as one model (prediction.ensemble: merged); leave the shard out")
-    if not recipe.method.has_adapters and not asked.merge:
-        problems.append(
-            f"method {recipe.method.described()} trains the model itself, so there is no adapter; export it merged "
-            "(--merge)"
-        )
-    if asked.merge and recipe.training.quantization != "none":
-        problems.append(
-            f"the run was trained on weights of {recipe.training.quantization.removesuffix('bit')} bits, which take no "
-            "adapter in, and in the checkpoint's own weights its answers would be others; export the adapter"
-        )
-    if problems:
-        raise InputError("the export", problems)
-    return Path(os.path.realpath(asked.output))
-
-
-def _serving(parts: Parts, now: Snapshot, shard: int | None) -> list[tuple[Stage, ...]]:
-    """Models to export, each one's or a mean's."""
-    inventory = parts.latest.inventory(now)
-    serving = inventory.members()
-    wanted = list(serving) if shard is None else [shard]
-    if not wanted or any(number not in serving for number in wanted):
-        run = parts.layout.root
-        what = f"no shard of {run} has a" if shard is None else f"shard {shard} of {run} has no"
-        raise NoLiveShardError(
-            f"{what} live chain that holds a record, so there is nothing to export; run `s3t "
-            f"{inventory.training_command} {run}`"
-        )
-    stages = [serving[number] for number in wanted]
-    if parts.recipe.readouts and not now.readouts.keys() >= set(now.readers(stages).values()):
-        raise InputError("the export", f"heads are not solved yet; run `s3t repair {parts.layout.root} --hours 0`")
-    return list(dict.fromkeys(now.readers(stages).values()))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,31 +64,83 @@ class _Form:
     """Files of sentence-transformers by path, where the class cannot."""
 
 
-@dataclass(frozen=True)
-class _Exporter:
+@dataclass(frozen=True, kw_only=True)
+class Exporter:
+    """Writes the model of each shard that answers, or of one; or the mean that answers for all."""
+
     parts: Parts
-    asked: ExportArguments
+    output: Path
+    shard: int | None
+    merge: bool
+    engine: Engine
     folder: Path
     """Folder of the base model."""
 
-    @property
-    def _outputs(self) -> int | None:
-        target = self.parts.recipe.task.target
-        return None if target.over_vocabulary else target.outputs(self.parts.description.labels)
+    @classmethod
+    def of(cls, parts: Parts, output: Path, *, shard: int | None, merge: bool, engine: Engine) -> Exporter:
+        """An exporter whose arguments have no problem, and whose base model is the run's."""
+        with after_refusal(NOTHING_CHANGED):
+            problems = output_problems(output, run=parts.layout.root)
+            problems += _problems(parts.recipe, shard=shard, merge=merge, engine=engine)
+            if problems:
+                raise InputError("the export", problems)
+            folder = model_folder(parts.recipe.base_model, revision=parts.recipe.revision)
+            check_unchanged(folder, parts.key_inputs.base_digest)
+            output = Path(os.path.realpath(output))
+            return cls(parts=parts, output=output, shard=shard, merge=merge, engine=engine, folder=folder)
 
-    def export(self, models: tuple[Stage, ...], now: Snapshot, work: Work) -> Exported:
+    def export(self, progress: Progress) -> Exports:
+        parts = self.parts
+        with after_refusal(NOTHING_CHANGED):
+            parts.latest.snapshot()  # refuses an older ledger
+            parts.check_changeable()
+            parts.check_trainable()  # without the secret no deletion could ever name an export
+        while True:
+            now = parts.upkeep.erase_due()
+            groups = self._serving(now)
+            uses = uses_of(now, [stage for group in groups for stage in group])
+            with (
+                suppress(Overtaken),
+                telling(progress, f"exporting {counted(len(groups), 'model')}", len(groups)),
+                parts.presence.working(now, uses) as work,
+            ):
+                made = []
+                for group in groups:
+                    made.append(self._export(group, now, work))
+                    progress(WorkStep(count=1))
+                notices = tuple(self._notices(made))
+                return Exports(exports=tuple(made), merged=self.merge, engine=self.engine, notices=notices)
+
+    def _serving(self, now: Snapshot) -> list[tuple[Stage, ...]]:
+        """Models to export, each one's or a mean's."""
+        run, inventory = self.parts.layout.root, self.parts.latest.inventory(now)
+        serving = {number: Stage(number, each.prefix) for number, each in inventory.members().items()}
+        wanted = list(serving) if self.shard is None else [self.shard]
+        if not wanted or any(number not in serving for number in wanted):
+            what = f"no shard of {run} has a" if self.shard is None else f"shard {self.shard} of {run} has no"
+            raise NoLiveShardError(
+                f"{what} live chain that holds a record, so there is nothing to export; run `s3t "
+                f"{inventory.training_command} {run}`"
+            )
+        groups = dict.fromkeys(now.readers([serving[number] for number in wanted]).values())
+        if self.parts.recipe.readouts and not now.readouts.keys() >= groups.keys():
+            raise InputError("the export", f"heads are not solved yet; run `s3t repair {run} --hours 0`")
+        return list(groups)
+
+    def _export(self, models: tuple[Stage, ...], now: Snapshot, work: Work) -> Exported:
         """Write a model, or the mean of several. If a deletion takes a stage of it meanwhile (Overtaken), nothing is
         left of the export.
         """
+        ledger, withdrawer = self.parts.ledger, self.parts.withdrawer
         blocks, (stage, *others) = self._blocks(models, now), models
         form = self._form(blocks)
-        adapter = None if self.asked.merge else self._adapter(form, len(models))
+        adapter = None if self.merge else self._adapter(form, len(models))
         with new_mark() as mark:
             export = ExportRow(
                 mark=mark,
                 name="",
-                host=this_host(),
-                output=self.asked.output,
+                host=platform.node(),
+                output=self.output,
                 stage=stage,
                 others=(*others, *now.readouts.get(models, ())),
                 keys=(),
@@ -196,14 +152,57 @@ class _Exporter:
             )
             keys = tuple(now.stages[link] for link in export.links)
             export = replace(export, keys=keys, digests=now.digests(export))
-            with self.parts.ledger.writing() as transaction:
+            with ledger.writing() as transaction:
                 if not transaction.exports.announce(export, transaction.snapshot()):
                     raise Overtaken
-            announced = _Announced(self.parts, export, work)
-            made, new = announced.make(lambda part: self._write(part, export, models, blocks, form, adapter))
-        options = () if adapter is None else tuple(engine_options(self.asked.engine, adapter.config))
+            part, final = part_folder(self.output, mark), None
+            try:
+                with storage_errors(f"writing the export of shard {stage.shard} to {self.output}"):
+                    make_folder(self.output, mode=0o777)  # the user's, not the run's
+                    part.mkdir()
+                    self._write(part, models, keys, blocks, form, adapter)
+                    files = files_in(part)
+                    named = replace(export, name=folder_name(stage.shard, files), files=json.dumps(files))
+                    with ledger.writing() as transaction:
+                        transaction.exports.name(named)
+                    withdrawer.memory.note([named])
+                    work.check()
+                    if not ledger.snapshot().still_has(named.stages):
+                        raise Overtaken
+                    with ledger.reading() as transaction:  # the same content, made before, answers for the folder
+                        covered = any(each.mark != mark for each in _same_place(transaction, named))
+                    final = None if covered else named.path
+                    new = publish(part, named.path, files)
+                made = self._committed(named, new=new)
+            except BaseException:
+                with suppress(StorageError, OSError):  # what is left is known to the ledger, and every deletion asks
+                    self._discard(export, part, final)
+                raise
+        options = () if adapter is None else tuple(engine_options(self.engine, adapter.config))
         told = {"new": new, "options": options, "merged_with": tuple(others)}
         return Exported(name=made.name, path=made.path, **stage._asdict(), **told)
+
+    def _committed(self, named: ExportRow, *, new: bool) -> ExportRow:
+        """The export, which may be used. The same content, made before at the same place, has one row alone."""
+        with self.parts.ledger.writing() as transaction:
+            same = [each for each in _same_place(transaction, named) if each.made_at is not None]
+            if not transaction.exports.commit(named, transaction.snapshot()):
+                raise Overtaken
+            found = transaction.rows.find(ExportRow, mark=named.mark)
+        if same and not new:
+            self.parts.withdrawer.discard(named)
+            return same[0]
+        if found is None:
+            raise Overtaken
+        self.parts.withdrawer.memory.note([found])
+        return found
+
+    def _discard(self, export: ExportRow, part: Path, final: Path | None) -> None:
+        """Take away what was written, and then forget the export; the ledger keeps it where something is left."""
+        remove_folder_durably(part)
+        if final is not None:
+            remove_folder_durably(final)
+        self.parts.withdrawer.discard(export)
 
     def _blocks(self, models: Sequence[Stage], now: Snapshot) -> dict[int, StageTensors]:
         """Blocks by number, in the order of training, with the head that answers; each artifact was checked."""
@@ -230,10 +229,10 @@ class _Exporter:
         if head is not None:
             blocks = {**blocks, deepest: replace(last, head=head)}
             return _Form(auto_class=recipe.task.model, bare=bare, blocks=blocks, head=head)
-        if self.asked.engine != "peft":
+        if self.engine != "peft":
             raise InputError(
                 "the export",
-                f"{self.asked.engine} loads no adapter of {type(bare).__name__} that pools like this run "
+                f"{self.engine} loads no adapter of {type(bare).__name__} that pools like this run "
                 f"(text.pooling: {pooling}) and has a linear head; export it for PEFT, or merged",
             )
         prefix = f"{bare.base_model_prefix}."
@@ -253,7 +252,7 @@ class _Exporter:
         )
 
     def _adapter(self, form: _Form, members: int) -> PeftAdapter:
-        recipe, engine = self.parts.recipe, self.asked.engine
+        recipe, engine = self.parts.recipe, self.engine
         adapter = peft_adapter(
             form.bare,
             adapter_of_mean(recipe.adapter, members),
@@ -271,6 +270,16 @@ class _Exporter:
     def _bare(self) -> Any:
         return bare_model(self.folder, self.parts.recipe.task.model, labels=self._outputs)
 
+    @cached_property
+    def _encoder(self) -> Encoder:
+        return encoder_for(self.folder, self.parts.recipe)
+
+    @property
+    def _outputs(self) -> int | None:
+        """Outputs of the head; None: those of the base's configuration."""
+        target = self.parts.recipe.task.target
+        return None if target.over_vocabulary else target.outputs(self.parts.description.labels)
+
     @property
     def _base(self) -> str:
         """The base model as who loads the adapter names it."""
@@ -281,27 +290,26 @@ class _Exporter:
     def _write(
         self,
         part: Path,
-        export: ExportRow,
         models: Sequence[Stage],
+        keys: Sequence[str],
         blocks: Mapping[int, StageTensors],
         form: _Form,
         adapter: PeftAdapter | None,
     ) -> None:
-        labels = self.parts.description.labels
+        parts, recipe, (stage, *others) = self.parts, self.parts.recipe, models
         for name, content in form.files.items():
             (part / name).parent.mkdir(exist_ok=True)
             (part / name).write_bytes(content)
         if adapter is None:
-            with self.parts.loaded.get().alone() as (model, encoder):
-                bare = self._bare()
+            with parts.loaded.get().alone() as (model, encoder):
                 write_merged(
                     model,
                     blocks,
                     part,
                     base=self.folder,
-                    bare=bare,
+                    bare=self._bare(),
                     encoder=encoder,
-                    labels=labels,
+                    labels=parts.description.labels,
                     head=form.head,
                 )
         else:
@@ -309,50 +317,36 @@ class _Exporter:
                 copy_beside(self.folder, part, but=("config.json",))  # its tokenizer
             for name, content in adapter.files().items():
                 (part / name).write_bytes(content)
-            encoder = encoder_for(self.folder, self.parts.recipe)
-            if isinstance(encoder, LanguageEncoder) and encoder.date is not None:
-                template = encoder.tokenizer.get_chat_template()
+            if isinstance(self._encoder, LanguageEncoder) and self._encoder.date is not None:
+                template = self._encoder.tokenizer.get_chat_template()
                 (part / "chat_template.jinja").write_text(template, encoding="utf-8")
-        for name, content in self._description(export, models, form).files().items():
+        described = description_files(
+            {
+                "run": parts.description.run,
+                "shard": stage.shard,
+                "prefix": stage.prefix,
+                "merged_with": [(other.shard, other.prefix) for other in others],
+                "keys": keys,
+                "merged": self.merge,
+                "task": recipe.task.name,
+                "auto_class": form.auto_class,
+                "base_model": self._base,
+                "base_digest": parts.key_inputs.base_digest,
+                "revision": recipe.revision,
+                "labels": parts.description.labels,
+                "outputs": self._outputs,
+                "pad_token_id": self._encoder.pad_token_id,
+                "quantization": recipe.training.quantization,
+            }
+        )
+        for name, content in described.items():
             (part / name).write_bytes(content)
 
-    def _description(self, export: ExportRow, models: Sequence[Stage], form: _Form) -> ExportDescription:
-        recipe, (stage, *others) = self.parts.recipe, models
-        return ExportDescription(
-            run=self.parts.description.run,
-            shard=stage.shard,
-            prefix=stage.prefix,
-            merged_with=tuple((other.shard, other.prefix) for other in others),
-            keys=export.keys,
-            merged=self.asked.merge,
-            task=recipe.task.name,
-            auto_class=form.auto_class,
-            base_model=self._base,
-            base_digest=self.parts.key_inputs.base_digest,
-            revision=recipe.revision,
-            labels=self.parts.description.labels,
-            outputs=self._outputs,
-            pad_token_id=encoder_for(self.folder, recipe).pad_token_id,
-            quantization=recipe.training.quantization,
-        )
-
-    def _of_language(self) -> list[str]:
-        """Notices: where an engine with the base model's tokenizer differs from the run."""
-        encoder, found = encoder_for(self.folder, self.parts.recipe), []
-        if isinstance(encoder, LanguageEncoder) and encoder.turn_end not in (None, encoder.end):
-            found.append(f"a turn of the assistant ends with token {encoder.turn_end}; let engines stop there, too")
-        if isinstance(encoder, LanguageEncoder) and encoder.date is not None:
-            found.append(
-                f"the chat template writes the run's date, {encoder.date}; give engines the chat_template.jinja beside "
-                "it"
-            )
-        return found
-
-    def notices(self, made: Sequence[Exported]) -> list[str]:
+    def _notices(self, made: Sequence[Exported]) -> list[str]:
         recipe, found = self.parts.recipe, []
         models = [model for export in made for model in (export.stage, *export.merged_with)]
         dead = sorted({*range(recipe.partition.shards)} - {model.shard for model in models})
-        if dead and self.asked.shard is None:
+        if dead and self.shard is None:
             found.append(f"without a live chain, and not exported: shards {', '.join(map(str, dead))}")
         if recipe.method.of_slices:
             found.append("the prototypes of slices, which answer beside the model, are not exported")
@@ -363,81 +357,52 @@ class _Exporter:
         if recipe.training.quantization != "none":
             kind = recipe.training.quantization.removesuffix("bit")
             found.append(f"the run's base has weights of {kind} bits; load it so, or logits differ (docs/export.md)")
-        if not self.asked.merge:
-            found += self._of_language()
+        encoder = None if self.merge else self._encoder
+        if isinstance(encoder, LanguageEncoder):  # an engine with the base model's tokenizer differs from the run
+            if encoder.turn_end not in (None, encoder.end):
+                found.append(f"a turn of the assistant ends with token {encoder.turn_end}; let engines stop there, too")
+            if encoder.date is not None:
+                found.append(
+                    f"the chat template writes the run's date, {encoder.date}; give engines the chat_template.jinja "
+                    "beside it"
+                )
         if options := made[0].options:
-            found.append(f"start {self.asked.engine} with {' '.join(options)}")
+            found.append(f"start {self.engine} with {' '.join(options)}")
         return found
 
 
-@dataclass(frozen=True)
-class _Announced:
-    """An export that the ledger knows, and of which nothing is written yet."""
+def _same_place(transaction: Transaction, export: ExportRow) -> list[ExportRow]:
+    """Exports of the same content to the same place that are not withdrawn."""
+    standing = transaction.exports.standing()
+    return [each for each in standing if (each.host, each.path) == (export.host, export.path)]
 
-    parts: Parts
-    export: ExportRow
-    work: Work
 
-    def make(self, write: Callable[[Path], None]) -> tuple[ExportRow, bool]:
-        """Write it, give it its place, and commit it; returns the export, and whether its content is new there.
-
-        `write` writes all files into an empty folder. If a deletion takes a stage of the export (Overtaken), nothing is
-        left of it.
-        """
-        part, final = part_folder(self.export.output, self.export.mark), None
-        try:
-            with storage_errors(f"writing the export of shard {self.export.stage.shard} to {self.export.output}"):
-                make_folder(self.export.output, mode=0o777)  # the user's, not the run's
-                part.mkdir()
-                write(part)
-                files = files_in(part)
-                named = replace(self.export, name=folder_name(self.export.stage.shard, files), files=json.dumps(files))
-                self._note_name(named)
-                covered = self._is_known(named)
-                final = None if covered else named.path
-                new = publish(part, named.path, files)
-            return self._committed(named, new=new), new
-        except BaseException:
-            with suppress(StorageError, OSError):  # what is left is known to the ledger, and every deletion asks for it
-                self._discard(part, final)
-            raise
-
-    def _note_name(self, named: ExportRow) -> None:
-        with self.parts.ledger.writing() as transaction:
-            transaction.exports.name(named)
-        self.parts.withdrawer.memory.note([named])
-        self.work.check()
-        if not self.parts.ledger.snapshot().still_has(named.stages):
-            raise Overtaken
-
-    def _is_known(self, named: ExportRow) -> bool:
-        """True if the same content was exported to the same place before: another row answers for the folder."""
-        with self.parts.ledger.reading() as transaction:
-            standing = transaction.exports.standing()
-        return any((each.host, each.path) == (named.host, named.path) and each.mark != named.mark for each in standing)
-
-    def _committed(self, named: ExportRow, *, new: bool) -> ExportRow:
-        """The export, which may be used. The same content, made before at the same place, has one row alone."""
-        with self.parts.ledger.writing() as transaction:
-            same = [
-                each
-                for each in transaction.exports.standing()
-                if (each.host, each.path) == (named.host, named.path) and each.made_at is not None
-            ]
-            if not transaction.exports.commit(named, transaction.snapshot()):
-                raise Overtaken
-            found = transaction.rows.find(ExportRow, mark=named.mark)
-        if same and not new:
-            self.parts.withdrawer.discard(named)
-            return same[0]
-        if found is None:
-            raise Overtaken
-        self.parts.withdrawer.memory.note([found])
-        return found
-
-    def _discard(self, part: Path, final: Path | None) -> None:
-        """Take away what was written, and then forget the export; the ledger keeps it where something is left."""
-        remove_folder_durably(part)
-        if final is not None:
-            remove_folder_durably(final)
-        self.parts.withdrawer.discard(self.export)
+def _problems(recipe: Recipe, *, shard: int | None, merge: bool, engine: Engine) -> list[str]:
+    problems, shards = [], recipe.partition.shards
+    if engine not in ENGINES:
+        problems.append(f"there is no engine {engine!r}; use {', '.join(ENGINES)}")
+    if shard is not None and not 0 <= shard < shards:
+        problems.append(f"shard {shard} is none of the run's; they are 0 to {shards - 1}")
+    if not recipe.method.trains:
+        problems.append(
+            f"method {recipe.method} solves a head for the run's own features, which no other program computes; serve "
+            "the run"
+        )
+    if recipe.readouts and recipe.ridge.layers:
+        problems.append(
+            "head: ridge reads states of layers, which no other program hands to a head; make a run with ridge: "
+            "{layers: 0}, or serve this one"
+        )
+    if recipe.readouts == "mean" and shard is not None:
+        problems.append("the shards answer as one model (prediction.ensemble: merged); leave the shard out")
+    if not recipe.method.has_adapters and not merge:
+        problems.append(
+            f"method {recipe.method.described()} trains the model itself, so there is no adapter; export it merged "
+            "(--merge)"
+        )
+    if merge and recipe.training.quantization != "none":
+        problems.append(
+            f"the run was trained on weights of {recipe.training.quantization.removesuffix('bit')} bits, which take no "
+            "adapter in, and in the checkpoint's own weights its answers would be others; export the adapter"
+        )
+    return problems

@@ -401,10 +401,10 @@ class Run:
             InputError: wrong arguments, a chain that the engine or PEFT cannot hold, or something else in its place.
             NoLiveShardError: no shard, or not that one, has a live chain.
         """
-        from s3t.run.exporting import ExportArguments, export
+        from s3t.run.exporting import Exporter
 
-        asked = ExportArguments(output=Path(output), shard=shard, merge=merge, engine=engine)
-        return export(self.parts, asked, progress or silent)
+        exporter = Exporter.of(self.parts, Path(output), shard=shard, merge=merge, engine=engine)
+        return exporter.export(progress or silent)
 
     def audit(self, *, replay: int = 0, seed: int | None = None, progress: Progress | None = None) -> Audit:
         """Recompute the key of every live stage from today's slices, check bytes and chains; train some again.

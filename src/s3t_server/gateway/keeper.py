@@ -8,21 +8,22 @@ Until then nothing is answered, and the keeper tries again with growing pauses.
 from __future__ import annotations
 
 import logging
+import platform
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 from s3t.bugs import failure_lines
 from s3t.core import Stage
 from s3t.errors import ClosedError, EngineError, FsyncError, InputError, NoLiveShardError, S3TError
 from s3t.events import silent
-from s3t.export.folders import this_host
 from s3t.ledger import ExportRow, Snapshot
 from s3t.ledger.presence import Leaving, Overtaken, Uses, Work
-from s3t.run.exporting import ExportArguments, export
+from s3t.run.exporting import Exporter
 from s3t.run.parts import Parts
 from s3t_server.gateway.lora_engine import LOAD_SECONDS, LoraEngine, LostAnswerError, UnknownAdapterError
 
@@ -84,7 +85,6 @@ class Keeper:
         self._parts, self._latest, self._engine, self._prompt = parts, parts.latest, engine, prompt
         self._prefix = f"s3t-{parts.description.run[:_RUN_DIGITS]}"
         self._output = folder.resolve() / self._prefix
-        self._base_is_checked = False
         self._told: set[str] = set()  # exports that cannot be withdrawn, once it was said
         self._changed = threading.Condition()
         self._routes: dict[int, Adapter] = {}
@@ -324,6 +324,10 @@ class Keeper:
         """An export's name in the engine. No other content has it, of this run or another."""
         return f"{self._prefix}-{made.name}"
 
+    @cached_property
+    def _exporter(self) -> Exporter:
+        return Exporter.of(self._parts, self._output, shard=None, merge=False, engine="vllm")
+
     def _exports(self) -> list[ExportRow]:
         """Exports for the engine that are not withdrawn."""
         with self._parts.ledger.reading() as transaction:
@@ -331,11 +335,7 @@ class Keeper:
 
     def _ensure_export(self, shard: int) -> ExportRow:
         """Export the chain that answers for a shard, unless that is done."""
-        asked = ExportArguments(
-            output=self._output, shard=shard, merge=False, engine="vllm", base_is_checked=self._base_is_checked
-        )
-        (done,) = export(self._parts, asked, silent).exports
-        self._base_is_checked = True
+        (done,) = replace(self._exporter, shard=shard).export(silent).exports
         for each in self._exports():
             if each.name == done.name and each.made_at is not None:
                 return each
@@ -352,7 +352,7 @@ class Keeper:
         if noted is None or noted.withdrawn_at is not None:
             return
         left = f"export {noted.label} was made on {noted.host}: remove it there, then say so (s3t export --withdrawn)"
-        if noted.host == this_host():
+        if noted.host == platform.node():
             try:
                 self._parts.withdrawer.retire(noted)
                 return
