@@ -278,8 +278,8 @@ def test_a_run_is_extended_and_then_trains_only_what_is_missing(run):
     ("budget", "problem"),
     [
         (2, "2 is below the present budget of 3"),
-        (0, "0 is below the present budget of 3"),
-        (7, "7 exceeds 3! = 6, the number of orders of 3 slices; lower the budget"),
+        (0, "sequences.budget: Input should be greater than or equal to 1"),
+        (7, "budget 7 is not between 1 and 3! = 6, the number of orders of 3 slices; choose one in between"),
     ],
 )
 def test_a_budget_that_cannot_be_is_refused_with_status_2_and_changes_nothing(run, budget, problem):

@@ -87,7 +87,7 @@ def test_a_policy_is_given_as_in_a_recipe_and_can_be_changed_back(run):
 def test_what_an_extension_cannot_be_is_refused_with_status_2(run):
     for options, where, problem in (
         (("--spares", 0), "the spares", "0 is below the present 1"),
-        (("--spare-depth", 3), "the spares", "spare depth 3: give at most 2"),
+        (("--spare-depth", 3), "the spares", "spare_depth 3: give 1 to 2"),
         (("--budget", 4), "the budget", "give --spares or --spare-depth"),
         (("--budget", 4, "--spares", 2), "the extension", "a budget and spares"),
         ((), "the extension", "nothing asked for"),

@@ -143,14 +143,14 @@ def test_the_budget_of_the_recipe_is_the_present_one_and_the_file_is_the_one_of_
 
 @pytest.mark.parametrize("budget", [4.5, "4", True])
 def test_a_budget_that_is_no_whole_number_is_refused(budget, trained):
-    with pytest.raises(s3t.InputError, match="is not a whole number"):
+    with pytest.raises(s3t.InputError, match=r"valid integer|is no number"):
         trained.extend(budget=budget)
 
 
 @pytest.mark.parametrize("budget", [-1, 2, 7])
 def test_a_budget_that_cannot_be_changes_nothing(budget, trained):
     described, artifacts = tiny.all_files(trained.path)["run.json"], tiny.artifacts(trained.path)
-    with pytest.raises(s3t.InputError, match=r"is below|exceeds 3! = 6"):
+    with pytest.raises(s3t.InputError, match=r"is below|greater than or equal to 1|not between 1 and 3! = 6"):
         trained.extend(budget=budget)
     assert tiny.all_files(trained.path)["run.json"] == described
     assert tiny.artifacts(trained.path) == artifacts

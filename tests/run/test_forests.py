@@ -343,8 +343,11 @@ def test_more_spares_before_between_or_after_deletions_are_exact(when, made, tmp
     ("asked", "problems"),
     [
         ({"spares": 0}, ["spares 0 is below the present 1"]),
-        ({"spares": 3, "spare_depth": 4}, ["spares 3: give at most 2", "spare depth 4: give at most 2"]),
-        ({"spares": 1.5, "spare_depth": True}, ["spares 1.5 is not a whole number", "spare depth True is not"]),
+        ({"spares": 3, "spare_depth": 4}, ["3 spares beside the main chain", "spare_depth 4: give 1 to 2"]),
+        (
+            {"spares": 1.5, "spare_depth": True},
+            ["spares: Input should be a valid", "spare_depth: Input should be a valid"],
+        ),
         ({"spares": 2, "budget": 3}, ["a budget and spares or their depth asked for: give one of"]),
         ({"spares": 2, "policy": "eager"}, ["spares or their depth and a policy asked for"]),
         ({}, ["nothing asked for: give one of a budget, spares or their depth, a policy"]),

@@ -8,18 +8,16 @@ which prefixes to serve.
 
 from __future__ import annotations
 
-import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from s3t.aftermath import EXTENDED, after_refusal
 from s3t.core import Order, Secret
-from s3t.core.growth import MOST_SPARES
-from s3t.errors import InputError, IntegrityError, StorageError
+from s3t.errors import InputError, IntegrityError, RecipeError, StorageError
 from s3t.events import Progress, silent
 from s3t.ledger.locks import RunLock, hold
 from s3t.orders import orders_of_shards
-from s3t.orders.setting import MOST_NUMBERS
 from s3t.recipe import Recipe, RepairAsNeeded, RepairPolicy, recipe_from
 from s3t.store.disk import storage_errors
 from s3t.store.folder import Description, Layout, read_description, write_description
@@ -99,42 +97,18 @@ class Orders:
 
     def _with(self, description: Description, recipe: Recipe, added: Addition, progress: Progress) -> Description:
         """A run.json with what is added behind what is there; the same where that is there already."""
-        if (budget := added.budget) is not None:
-            self._check(budget, description, recipe)
-            orders = description.orders
-            if budget == len(orders[0]):
+        present = description.present(recipe)
+        if added.budget is None:
+            policy = _policy(present, added)
+            if policy == present.deletion.repair:
                 return description
-            if self._proposed is None or self._proposed[:2] != (orders, budget):
-                self._proposed = orders, budget, extended(orders, recipe, budget=budget, progress=progress)
-            return description.model_copy(update={"orders": self._proposed[2]})
-        present = description.present(recipe).deletion.repair
-        wanted = _with_spares(present, recipe, added) if added.policy is None else _policy(recipe, added.policy)
-        if wanted == present:
+            return description.model_copy(update={"repairs": (*description.repairs, policy)})
+        budget, orders = _budget(present, added.budget), description.orders
+        if budget == present.budget:
             return description
-        return description.model_copy(update={"repairs": (*description.repairs, wanted)})
-
-    def _check(self, budget: int, description: Description, recipe: Recipe) -> None:
-        if recipe.method.one_order:
-            raise InputError("the budget", f"method {recipe.method} has one order a shard, and no more can be added")
-        if isinstance(description.present(recipe).deletion.repair, RepairAsNeeded):
-            what = "the run grows its chains as needed, and has no fixed orders: give --spares or --spare-depth"
-            raise InputError("the budget", what)
-        slices, present = len(description.orders[0][0]), len(description.orders[0])
-        if not isinstance(budget, int) or isinstance(budget, bool):
-            raise InputError("the budget", f"{budget!r} is not a whole number")
-        if budget < present:
-            raise InputError(
-                "the budget",
-                f"{budget} is below the present budget of {present}, and orders are only added: give a bigger one",
-            )
-        if budget > _all_orders(slices):
-            number = f"{slices}! = {_all_orders(slices)}, the number of orders of {slices} slices"
-            raise InputError("the budget", f"{budget} exceeds {number}; lower the budget")
-        numbers = len(description.orders) * slices * budget
-        if budget > present and numbers > MOST_NUMBERS:
-            raise InputError(
-                "the budget", f"so many orders are more than {MOST_NUMBERS:,} numbers in all; lower the budget"
-            )
+        if self._proposed is None or self._proposed[:2] != (orders, budget):
+            self._proposed = orders, budget, extended(orders, recipe, budget=budget, progress=progress)
+        return description.model_copy(update={"orders": self._proposed[2]})
 
     def _read(self) -> Description:
         """Read run.json, and check that it is still this run's."""
@@ -163,42 +137,50 @@ class Orders:
         return stat.st_ino, stat.st_mtime_ns, stat.st_size
 
 
-def _policy(recipe: Recipe, asked: Any) -> RepairPolicy:
-    """A policy that was asked for, checked as that of a new run's recipe is."""
-    fields = recipe.model_dump(mode="json")
-    fields["deletion"]["repair"] = asked
-    fields["sequences"] = {"prior": recipe.sequences.prior}  # of chains; present orders fit any other policy
-    return recipe_from(fields, where="the policy").deletion.repair
+def _budget(present: Recipe, asked: int) -> int:
+    """A budget, checked as that of a new run's recipe is."""
+    if present.method.one_order:
+        raise InputError("the budget", f"method {present.method} has one order a shard, and no more can be added")
+    if isinstance(present.deletion.repair, RepairAsNeeded):
+        what = "the run grows its chains as needed, and has no fixed orders: give --spares or --spare-depth"
+        raise InputError("the budget", what)
+    fields = present.model_dump(mode="json")
+    fields["sequences"]["budget"] = asked
+    budget = _checked(fields, "the budget").budget
+    if budget < present.budget:
+        what = f"{budget} is below the present budget of {present.budget}, and orders are only added: give a bigger one"
+        raise InputError("the budget", what)
+    return budget
 
 
-def _with_spares(present: RepairPolicy, recipe: Recipe, added: Addition) -> RepairAsNeeded:
-    if not isinstance(present, RepairAsNeeded):
+def _policy(present: Recipe, added: Addition) -> RepairPolicy:
+    """A policy that was asked for, or the present one with more spares, checked as that of a new run's recipe is."""
+    fields, repair = present.model_dump(mode="json"), present.deletion.repair
+    fields["sequences"] = {"prior": present.sequences.prior}  # of chains; present orders fit any other policy
+    if added.policy is not None:
+        fields["deletion"]["repair"] = added.policy
+        return recipe_from(fields, where="the policy").deletion.repair
+    if not isinstance(repair, RepairAsNeeded):
         raise InputError("the spares", "the run has fixed orders, and no spares: give --budget, which adds orders")
-    most = min(recipe.partition.slices - 1, MOST_SPARES), present.depth
+    asked = {"spares": added.spares, "spare_depth": added.spare_depth}
+    asked = {name: number for name, number in asked.items() if number is not None}
+    fields["deletion"]["repair"] |= {**asked, "level": None}  # these chains were asked for, not a level
+    wanted = _checked(fields, "the spares").deletion.repair
     problems = [
-        *_out_of_range("spares", added.spares, present.spares, most[0], "each begins with a slice of its own"),
-        *_out_of_range("spare depth", added.spare_depth, present.spare_depth, most[1], "the main chain has no more"),
+        f"{name} {number} is below the present {getattr(repair, name)}, and chains are only added: give a bigger number"
+        for name, number in asked.items()
+        if number < getattr(repair, name)
     ]
     if problems:
         raise InputError("the spares", problems)
-    changed = {"spares": added.spares, "spare_depth": added.spare_depth}
-    changed = {name: number for name, number in changed.items() if number is not None}
-    return present.model_copy(update={**changed, "level": None})  # these chains were asked for, not a level
+    return wanted
 
 
-def _out_of_range(what: str, number: int | None, least: int, most: int, limit: str) -> list[str]:
-    if number is None:
-        return []
-    if not isinstance(number, int) or isinstance(number, bool):
-        return [f"{what} {number!r} is not a whole number"]
-    if number < least:
-        return [f"{what} {number} is below the present {least}, and chains are only added: give a bigger number"]
-    return [f"{what} {number}: give at most {most}, for {limit}"] if number > most else []
-
-
-def _all_orders(slices: int) -> float:
-    """L!; infinite beyond any number that could be trained."""
-    return math.factorial(slices) if slices <= 20 else math.inf
+def _checked(fields: Mapping[str, Any], where: str) -> Recipe:
+    try:
+        return recipe_from(fields)
+    except RecipeError as error:
+        raise InputError(where, error.problems) from None
 
 
 def extended(orders: Shards, recipe: Recipe, *, budget: int, progress: Progress) -> Shards:
