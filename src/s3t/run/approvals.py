@@ -9,16 +9,18 @@ import hashlib
 import secrets
 import time
 import unicodedata
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TypeAlias
 
 from s3t.aftermath import APPROVED, NOTHING_CHANGED, OUT_OF_USE, after_refusal
-from s3t.core import Place
-from s3t.deletion.acceptance import Request, losses_of
+from s3t.deletion.acceptance import Request
 from s3t.deletion.grouping import Grouped
 from s3t.deletion.holding import Limits, why_held
 from s3t.errors import DecidedError, FsyncError, InputError, OwnRequestError, S3TError, TooManyHeldError
-from s3t.ledger import Snapshot, Transaction
+from s3t.ledger import Transaction
 from s3t.records.requests import requested, requested_names
 from s3t.results.base import utc
 from s3t.results.changes import Deletion
@@ -31,18 +33,10 @@ MOST_WAITING = 100
 """Requests of one caller that may wait for a decision: each keeps its names in the ledger."""
 MOST_REASON = 500
 """Characters of the reason for a refusal."""
+_Admitted: TypeAlias = Held | InputError | None
+"""A request as it is held, or the error that refuses it; None if it may be carried out."""
 _NO_TEXT = ("Cc", "Cs", "Zl", "Zp")
 """Unicode's categories of control characters, halves of pairs, and ends of lines and paragraphs."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Asked:
-    """A request that a server may have to hold."""
-
-    request: Request
-    caller: str
-    strict: bool
-    limits: Limits
 
 
 class Approvals:
@@ -86,18 +80,18 @@ class Approvals:
         names = requested_names(records, subjects)
         key = None if key is None else requested("the idempotency key", [key])[0]
         request = Request.of(self._parts.secret, **names, key=key)
-        return self._admit(_Asked(request=request, caller=caller, strict=strict, limits=limits))
+        return self._admit(partial(_admitted, request=request, caller=caller, strict=strict, limits=limits))
 
-    def _admit_group(self, group: Sequence[_Asked]) -> list[Held | InputError | None]:
+    def _admit_group(self, group: Sequence[Callable[[Transaction], _Admitted]]) -> list[_Admitted]:
         with after_refusal(NOTHING_CHANGED), self._parts.ledger.writing() as transaction:
-            return [_admitted(transaction, asked) for asked in group]
+            return [admitted(transaction) for admitted in group]
 
     def impact(self, held: Held) -> Deletion:
         """Forecast a waiting request, as a dry run does.
 
         It looks at the names alone, not at the key: a request that cannot be approved any more is shown, to be refused.
         """
-        outcome = self._parts.deleter.delete(replace(self._request(held), key=None), dry_run=True)
+        outcome = self._parts.deleter.delete(replace(self._request(held.id), key=None), dry_run=True)
         planned = deletion_of(self._parts, outcome, dry_run=True)
         return planned.model_copy(update={"already": None, "unknown": None})  # of its names only tokens are kept
 
@@ -107,7 +101,7 @@ class Approvals:
             self._parts.check_changeable()
             self._parts.check_trainable()
         with after_refusal(NOTHING_CHANGED), self._parts.ledger.writing() as transaction:
-            held = _known(id, transaction.held.find(id))
+            held = _known(transaction, id)
             if held.state == "refused":
                 reason = f"{id} was refused by {held.decided_by}; send the request again with another key"
                 raise DecidedError("the approval", reason)
@@ -120,8 +114,8 @@ class Approvals:
                     raise DecidedError("the approval", reason)
                 transaction.held.decide(id, by=by, approved=True)
         self._carry_out(id, until_erased=True)
-        with after_refusal(OUT_OF_USE):
-            return _known(id, self.find(id))
+        with after_refusal(OUT_OF_USE), self._parts.ledger.reading() as transaction:
+            return _known(transaction, id)
 
     def refuse(self, id: str, *, by: str, reason: str) -> Held:
         """Refuse a held request: nothing is deleted, and its names are forgotten.
@@ -130,11 +124,11 @@ class Approvals:
         """
         reason = _checked_reason(reason)
         with after_refusal(NOTHING_CHANGED), self._parts.ledger.writing() as transaction:
-            held = _known(id, transaction.held.find(id))
+            held = _known(transaction, id)
             if held.state in ("approved", "done"):
                 raise DecidedError("the refusal", f"{id} was approved by {held.decided_by}")
             transaction.held.decide(id, by=by, approved=False, reason=reason)
-            return _known(id, transaction.held.find(id))
+            return _known(transaction, id)
 
     def refuse_all(self, asked_by: str, *, by: str, reason: str) -> tuple[Held, ...]:
         """Refuse every request of a caller that waits, as `refuse` does each; those that were refused."""
@@ -143,7 +137,7 @@ class Approvals:
             refused = [held.id for held in transaction.held.waiting() if held.asked_by == asked_by]
             for id in refused:
                 transaction.held.decide(id, by=by, approved=False, reason=reason)
-            return tuple(_known(id, transaction.held.find(id)) for id in refused)
+            return tuple(_known(transaction, id) for id in refused)
 
     def carry_out_approved(self) -> dict[str, S3TError]:
         """Carry out every approved request that a crash or an error stopped; returns the errors of those that fail."""
@@ -161,16 +155,15 @@ class Approvals:
 
     def _carry_out(self, id: str, *, until_erased: bool) -> None:
         try:
-            held = _known(id, self.find(id))
-            self._parts.deleter.delete(self._request(held), until_erased=until_erased)
+            self._parts.deleter.delete(self._request(id), until_erased=until_erased)
         except S3TError as error:
             if error.aftermath in (None, NOTHING_CHANGED):
                 error.aftermath = APPROVED
             raise
 
-    def _request(self, held: Held) -> Request:
+    def _request(self, id: str) -> Request:
         with self._parts.ledger.reading() as transaction:
-            held = _known(held.id, transaction.held.find(held.id))  # as it is now: another may have carried it out
+            held = _known(transaction, id)  # as it is now: another may have carried it out
             records, subjects = transaction.held.names_of(held)
             earlier = None if held.request is None else transaction.history.request(held.request)
         return Request(
@@ -183,9 +176,7 @@ class Approvals:
         )
 
 
-def _admitted(transaction: Transaction, asked: _Asked) -> Held | InputError | None:
-    """The request as it is held, or the error that refuses it; None if it may be carried out."""
-    request, caller = asked.request, asked.caller
+def _admitted(transaction: Transaction, *, request: Request, caller: str, strict: bool, limits: Limits) -> _Admitted:
     if request.key is not None and transaction.history.request(request.key) is not None:
         return None
     same = transaction.held.same(caller, request=request.key, content=request.content)
@@ -198,12 +189,17 @@ def _admitted(transaction: Transaction, asked: _Asked) -> Held | InputError | No
         return same
     located = transaction.locate(records=request.records.keys(), subjects=request.subjects.keys())
     found = {token for row in located.rows for token in (row.token, row.subject)} | located.gone.keys()
-    if asked.strict and not found >= request.names.keys():
+    if strict and not found >= request.names.keys():
         return None
-    losses = _by_shard(losses_of(located.rows))
-    mark = secrets.token_hex(8) if request.key is None else _mark(request.key, request.content)
-    before = transaction.held.rates(caller, but=mark)
-    why = why_held(asked.limits, losses=losses, present=_present(transaction.snapshot()), before=before)
+    losses, present = Counter[int](), Counter[int]()  # records, by shard
+    for row in located.rows:
+        losses[row.place.shard] += row.copies
+    for place, state in transaction.snapshot().slices.items():
+        present[place.shard] += state.records
+    mark = secrets.token_hex(8)
+    if request.key is not None:  # and of its names: else others with the same key, sent meanwhile, replace its count
+        mark = hashlib.blake2b(request.key + request.content, digest_size=8).hexdigest()
+    why = why_held(limits, losses=losses, present=present, before=transaction.held.rates(caller, but=mark))
     if why is None:
         transaction.held.note_admitted(caller, losses, mark=mark)
         return None
@@ -224,12 +220,6 @@ def _admitted(transaction: Transaction, asked: _Asked) -> Held | InputError | No
     return held
 
 
-def _mark(key: bytes, content: bytes) -> str:
-    """The name of a request's count. It depends on the names, too: else other names with the same key, sent while the
-    first request is under way, would replace its count."""
-    return hashlib.blake2b(key + content, digest_size=8).hexdigest()
-
-
 def _checked_reason(reason: str) -> str:
     reason = reason.strip()
     if not 0 < len(reason) <= MOST_REASON or any(unicodedata.category(each) in _NO_TEXT for each in reason):
@@ -237,19 +227,7 @@ def _checked_reason(reason: str) -> str:
     return reason
 
 
-def _known(id: str, held: Held | None) -> Held:
-    if held is None:
+def _known(transaction: Transaction, id: str) -> Held:
+    if (held := transaction.held.find(id)) is None:
         raise InputError("the request", f"none was held under the id {id!r}; s3t deletions held RUN lists them")
     return held
-
-
-def _by_shard(losses: Mapping[Place, int]) -> dict[int, int]:
-    found: dict[int, int] = {}
-    for place, count in losses.items():
-        found[place.shard] = found.get(place.shard, 0) + count
-    return found
-
-
-def _present(snapshot: Snapshot) -> dict[int, int]:
-    """Records of each shard."""
-    return _by_shard({place: state.records for place, state in snapshot.slices.items()})
