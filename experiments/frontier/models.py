@@ -15,9 +15,7 @@ from s3t.core.stages import readout
 from s3t.events import silent
 from s3t.ledger import Snapshot
 from s3t.models.adapters import deserialize
-from s3t.prediction.answers import Answers
 from s3t.prediction.ridge import LinearHead, part_of, parted, solved
-from s3t.run.answerer import evaluate
 from s3t.tasks.aggregate import Scores
 
 Logits = Callable[[Snapshot, Sequence[Stage], pa.Table], Scores]
@@ -29,10 +27,8 @@ def measures(run: s3t.Run, test: Any, logits: Logits, *, depth: int | None = Non
     parts, rows = run.parts, run.parts.answerer.labelled(test)
     now, serving = parts.answerer.choose(None)
     members = [stage.cut(depth or stage.depth) for stage in serving]
-    answers = Answers.of(parts.recipe, parts.description.labels)
     found = dict(zip(members, logits(now, members, rows), strict=True))
-    counts = parts.loaded.get().counts(rows)
-    return evaluate(answers, now, members, found, rows, counts, per_depth=False).metrics
+    return parts.answerer.measure(now, members, found, rows, per_depth=False).metrics
 
 
 def trained_heads(run: s3t.Run) -> Logits:

@@ -246,7 +246,7 @@ def test_a_deletion_that_touches_no_prefix_in_service_stops_no_prediction(text_m
     run.delete(records=[places[0, 0][0]])  # now (1, 2, 0) serves to depth 2
     serving = run.inventory().serving(0)
     assert 0 not in serving.prefix
-    asked, predict = [], s3t.run.answerer.predict
+    asked, predict = [], s3t.run.answerer.Answerer._answer
 
     def meanwhile(*args, **kwargs):
         asked.append(args)
@@ -257,7 +257,7 @@ def test_a_deletion_that_touches_no_prefix_in_service_stops_no_prediction(text_m
             assert entry.effective_at is not None  # this very prediction goes on
         return predict(*args, **kwargs)
 
-    monkeypatch.setattr("s3t.run.answerer.predict", meanwhile)
+    monkeypatch.setattr("s3t.run.answerer.Answerer._answer", meanwhile)
     run.predict(["w1"])
     assert len(asked) == 1
     run.close()

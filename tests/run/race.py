@@ -44,9 +44,9 @@ class Notes:
     def watch(self, patch: pytest.MonkeyPatch) -> None:
         """From here on, note what this process does."""
         from s3t.deletion import protocol
-        from s3t.run import answerer
+        from s3t.run.answerer import Answerer
 
-        accept, put, predict, slice_digest = Acceptor.accept, Artifacts.put, answerer.predict, protocol.slice_digest
+        accept, put, answer_of, slice_digest = Acceptor.accept, Artifacts.put, Answerer._answer, protocol.slice_digest
 
         def accepting(acceptor: Acceptor, batches: Sequence[Any]) -> Any:
             results = accept(acceptor, batches)
@@ -61,7 +61,7 @@ class Notes:
             put(store, shard, key, content, manifest)
 
         def predicting(*args: Any, **options: Any) -> Any:
-            answer = predict(*args, **options)
+            answer = answer_of(*args, **options)
             self._mine.computed = time.monotonic()
             return answer
 
@@ -72,7 +72,7 @@ class Notes:
 
         patch.setattr(Acceptor, "accept", accepting)
         patch.setattr(Artifacts, "put", putting)
-        patch.setattr(answerer, "predict", predicting)
+        patch.setattr(Answerer, "_answer", predicting)
         patch.setattr(protocol, "slice_digest", rewriting)
 
     def slices_of(self, run: s3t.Run) -> None:

@@ -8,7 +8,7 @@ import s3t
 from s3t.errors import ClosedError, DataError, StorageError
 from s3t.ledger.presence import TRUSTED_SECONDS
 from s3t.ledger.sessions import LEASE_SECONDS
-from s3t.run import answerer
+from s3t.run.answerer import Answerer
 from testing import tiny
 from testing.roles import roles
 from tests.run.test_overtaken import at_the_end_of, state_of
@@ -94,8 +94,8 @@ def test_an_answer_that_is_not_on_its_way_yet_holds_no_deletion_up_and_does_not_
 
 
 def test_a_deletion_that_comes_while_the_answer_is_computed_makes_it_be_made_again(run, other, monkeypatch):
-    act = at_the_end_of(answerer.predict, lambda: other.delete(records=["r0"]))
-    monkeypatch.setattr(answerer, "predict", act)
+    act = at_the_end_of(Answerer._answer, lambda: other.delete(records=["r0"]))
+    monkeypatch.setattr(Answerer, "_answer", act)
     with run.hold(TEXTS) as held:
         assert held.predictions[0].generation == 1
         assert held.may_leave()

@@ -126,7 +126,7 @@ def test_an_answer_that_a_deletion_overtook_at_the_last_moment_is_made_again(
         if meanwhile != "deleted":
             other.repair()
 
-    monkeypatch.setattr("s3t.run.answerer.predict", at_the_end_of(answerer.predict, overtake))
+    monkeypatch.setattr("s3t.run.answerer.Answerer._answer", at_the_end_of(answerer.Answerer._answer, overtake))
     before = run.status().generation
     answer = run.predict(inputs)
     assert answer.generation == before + 1

@@ -69,7 +69,7 @@ def test_a_stage_that_another_stored_before_the_claim_is_not_trained_again(text_
 
 
 def test_a_prediction_that_a_deletion_overtakes_is_made_again(trained, monkeypatch):
-    calls, predict = [], answerer.predict
+    calls, predict = [], answerer.Answerer._answer
 
     def overtaken(*args, **kwargs):
         answer = predict(*args, **kwargs)
@@ -79,7 +79,7 @@ def test_a_prediction_that_a_deletion_overtakes_is_made_again(trained, monkeypat
                 other.delete(records=["r3"])
         return answer
 
-    monkeypatch.setattr("s3t.run.answerer.predict", overtaken)
+    monkeypatch.setattr("s3t.run.answerer.Answerer._answer", overtaken)
     answer = trained.predict(["w1 w30"])
     assert calls[0].generation == 0
     assert answer.generation == 1

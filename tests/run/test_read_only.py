@@ -79,7 +79,7 @@ def test_a_deletion_by_a_writer_is_honoured_by_one_that_can_only_read(run, tmp_p
 
 
 def test_an_answer_that_a_deletion_overtakes_is_made_again(run, tmp_path, monkeypatch):
-    predict, calls = answerer.predict, []
+    predict, calls = answerer.Answerer._answer, []
 
     def overtaken(*arguments, **options):
         answer = predict(*arguments, **options)
@@ -89,7 +89,7 @@ def test_an_answer_that_a_deletion_overtakes_is_made_again(run, tmp_path, monkey
                 writer.delete(records=["r3", "r4", "r5", "r6"])
         return answer
 
-    monkeypatch.setattr("s3t.run.answerer.predict", overtaken)
+    monkeypatch.setattr("s3t.run.answerer.Answerer._answer", overtaken)
     with mounted_read_only(run, tmp_path / "mounted") as mounted, s3t.Run.open(mounted) as reader:
         assert reader.predict(TEXTS).generation == 1
     assert calls[0].generation == 0

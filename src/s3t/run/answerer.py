@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -129,7 +130,11 @@ class Answerer:
         def compute(state: State) -> PendingAnswers:
             answer = self._answer(state, together, silent, computer)
             state.work.confirm()
-            predictions = tuple(divided(answer, checked))
+            ends = pairwise(accumulate((each.features.num_rows for each in checked), initial=0))
+            predictions = tuple(
+                replace(answer.part(*part), ids=None if each.ids is None else tuple(each.ids), places=each.places)
+                for each, part in zip(checked, ends, strict=True)
+            )
             return PendingAnswers(state.work, self.parts.presence, state.noted.pop_all(), predictions)
 
         return self.attempt(choose or (lambda: nullcontext(self.choose_now())), compute, held=True)
@@ -138,32 +143,95 @@ class Answerer:
         self, state: State, inputs: IngestedInputs, progress: Progress, computer: Computer | None = None
     ) -> Predictions:
         now, members, work, _ = state
-        count = inputs.features.num_rows
-        passes = len(set(now.readers(members).values()))
-        with telling(progress, f"predicting {counted(count, 'input')}", count * passes):
-            heard = watched(progress, work)
-            return predict(computer or self.workshop, self._answers, now, members, inputs, progress=heard)
+        features, computer, answers = inputs.features, computer or self.workshop, self._answers
+        steps = features.num_rows * len(set(now.readers(members).values()))
+        with telling(progress, f"predicting {counted(features.num_rows, 'input')}", steps):
+            counts = computer.counts(features)
+            logits_MNC = computer.logits(members, now, features, progress=watched(progress, work))  # noqa: N806
+            parts = parts_within(members, sisa_weight=answers.sisa_weight)
+            predicted, probabilities = answers.answer(logits_MNC, [stage.shard for stage in members], parts, counts)
+            return Predictions(
+                generation=now.generation,
+                members=members_of(members, now),
+                target=answers.target,
+                classes=answers.labels,
+                predicted=predicted,
+                probabilities=probabilities,
+                logits=logits_MNC,
+                counts=counts,
+                cut=() if answers.target.over_vocabulary else computer.cut(features),
+                ids=None if inputs.ids is None else tuple(inputs.ids),
+                places=inputs.places,
+            )
 
     def labelled(self, data: Data) -> pa.Table:
         """Features and labels of data; or all of its problems."""
         return ingest_labelled(data, self.parts.recipe, labels=self.parts.description.labels).rows
 
-    def evaluate(self, rows: pa.Table, *, per_depth: bool, progress: Progress) -> Evaluation:
-        def compute(state: State) -> Evaluation:
-            now, members, work, _ = state
-            deeper = [link for stage in by_kind(members)[0] for link in stage.chain] if per_depth else []
-            wanted = sorted({*members, *deeper})
-            steps = rows.num_rows * len(set(now.readers(wanted).values()))
-            with telling(progress, f"evaluating {counted(rows.num_rows, 'record')}", steps):
-                scores = self.workshop.logits(wanted, now, rows, progress=watched(progress, work))
-                logits, counts = dict(zip(wanted, scores, strict=True)), self.workshop.counts(rows)
-                return evaluate(self._answers, now, members, logits, rows, counts, per_depth=per_depth)
+    def evaluate(self, state: State, rows: pa.Table, *, per_depth: bool, progress: Progress) -> Evaluation:
+        now, members, work, _ = state
+        deeper = [link for stage in by_kind(members)[0] for link in stage.chain] if per_depth else []
+        wanted = sorted({*members, *deeper})
+        steps = rows.num_rows * len(set(now.readers(wanted).values()))
+        with telling(progress, f"evaluating {counted(rows.num_rows, 'record')}", steps):
+            scores = self.workshop.logits(wanted, now, rows, progress=watched(progress, work))
+            return self.measure(now, members, dict(zip(wanted, scores, strict=True)), rows, per_depth=per_depth)
 
-        found = self.computed(None, compute)
-        if not (longer := sum(self.workshop.cut(rows))):
-            return found
-        notice = f"{longer:,} of {counted(rows.num_rows, 'record')} have more tokens than max_length and are cut there"
-        return replace(found, notices=(*found.notices, notice))
+    def measure(
+        self,
+        now: Snapshot,
+        members: Sequence[Stage],
+        logits: Mapping[Stage, Scores],
+        rows: pa.Table,
+        *,
+        per_depth: bool,
+    ) -> Evaluation:
+        """Metrics of the ensemble, of each shard that answers alone, and (`per_depth`) of the ensemble cut to depths.
+
+        `logits` has those of the members, and with `per_depth` of all their links, each N x C.
+        """
+        answers, counts = self._answers, self.workshop.counts(rows)
+        expected = answers.target.expected(rows)
+
+        def answered(stages: Collection[Stage]) -> tuple[Any, ...]:
+            distinct = sorted(set(stages))
+            parts = parts_within(distinct, sisa_weight=answers.sisa_weight)
+            stacked = np.stack([logits[stage] for stage in distinct])
+            return answers.answer(stacked, [stage.shard for stage in distinct], parts, counts)[0]
+
+        def measured(stages: Collection[Stage]) -> dict[str, Any]:
+            return answers.target.metrics(answered(stages), expected, answers.labels)
+
+        shards: dict[int, list[Stage]] = {}
+        alone = [stage for stage, models in now.readers(members).items() if models == (stage,)]
+        for stage in alone:
+            shards.setdefault(stage.shard, []).append(stage)
+        depths = range(1, _depth(by_kind(members)[0]) + 1) if per_depth else ()
+        cut = {depth: [stage.cut(depth) for stage in members] for depth in depths}
+        per_class, confusion = answers.target.report(answered(members), expected, answers.labels)
+        notices: list[str] = []
+        if not answers.target.over_vocabulary:
+            notices += answers.doubts(alone, {stage: answered([stage]) for stage in logits}, expected)
+        if len(depths) > 1 and now.readouts:
+            notices.append(
+                "cut to a depth, models answer with trained heads; one that falls back so far gets a solved head"
+            )
+        if longer := sum(self.workshop.cut(rows)):
+            of = counted(rows.num_rows, "record")
+            notices.append(f"{longer:,} of {of} have more tokens than max_length and are cut there")
+        return Evaluation(
+            generation=now.generation,
+            n=len(expected),
+            metrics=measured(members),
+            per_shard=tuple(
+                {"shard": shard, "depth": _depth(group), **measured(group)} for shard, group in shards.items()
+            ),
+            per_depth=tuple({"depth": depth, **measured(stages)} for depth, stages in cut.items()),
+            notices=tuple(notices),
+            classes=answers.labels,
+            per_class=per_class,
+            confusion=confusion,
+        )
 
     def choose(self, prefixes: Prefixes | None) -> tuple[Snapshot, list[Stage]]:
         """Erase what is due; the state of the ledger then, and the stages that answer at it."""
@@ -211,99 +279,6 @@ class Computer(Protocol):
         self, stages: Sequence[Stage], snapshot: Snapshot, inputs: pa.Table, progress: Progress = silent
     ) -> Scores:
         """Logits of members, M x N x C, up to a constant an input."""
-
-
-def predict(
-    workshop: Computer,
-    answers: Answers,
-    snapshot: Snapshot,
-    members: Sequence[Stage],
-    inputs: IngestedInputs,
-    *,
-    progress: Progress,
-) -> Predictions:
-    features = inputs.features
-    counts = workshop.counts(features)
-    logits_MNC = workshop.logits(members, snapshot, features, progress=progress)  # noqa: N806
-    parts = parts_within(members, sisa_weight=answers.sisa_weight)
-    predicted, probabilities = answers.answer(logits_MNC, [stage.shard for stage in members], parts, counts)
-    return Predictions(
-        generation=snapshot.generation,
-        members=members_of(members, snapshot),
-        target=answers.target,
-        classes=answers.labels,
-        predicted=predicted,
-        probabilities=probabilities,
-        logits=logits_MNC,
-        counts=counts,
-        cut=() if answers.target.over_vocabulary else workshop.cut(features),
-        ids=None if inputs.ids is None else tuple(inputs.ids),
-        places=inputs.places,
-    )
-
-
-def divided(answer: Predictions, requests: Sequence[IngestedInputs]) -> Iterator[Predictions]:
-    """The answer to each request, of one that answers all of them, one after another."""
-    first = 0
-    for request in requests:
-        last = first + request.features.num_rows
-        ids = None if request.ids is None else tuple(request.ids)
-        yield replace(answer.part(first, last), ids=ids, places=request.places)
-        first = last
-
-
-def evaluate(
-    answers: Answers,
-    snapshot: Snapshot,
-    members: Sequence[Stage],
-    logits: Mapping[Stage, Scores],
-    rows: pa.Table,
-    counts: Sequence[int] | None,
-    *,
-    per_depth: bool,
-) -> Evaluation:
-    """Metrics of the ensemble, of each shard that answers alone, and (`per_depth`) of the ensemble cut to each depth.
-
-    `logits` has those of the members, and with `per_depth` of all their links, each N x C. `counts` are the answers to
-    each record; None: one each.
-    """
-    expected = answers.target.expected(rows)
-
-    def answered(stages: Collection[Stage]) -> tuple[Any, ...]:
-        distinct = sorted(set(stages))
-        parts = parts_within(distinct, sisa_weight=answers.sisa_weight)
-        stacked = np.stack([logits[stage] for stage in distinct])
-        return answers.answer(stacked, [stage.shard for stage in distinct], parts, counts)[0]
-
-    def measured(stages: Collection[Stage]) -> dict[str, Any]:
-        return answers.target.metrics(answered(stages), expected, answers.labels)
-
-    shards: dict[int, list[Stage]] = {}
-    alone = [stage for stage, models in snapshot.readers(members).items() if models == (stage,)]
-    for stage in alone:
-        shards.setdefault(stage.shard, []).append(stage)
-    depths = range(1, _depth(by_kind(members)[0]) + 1) if per_depth else ()
-    cut = {depth: [stage.cut(depth) for stage in members] for depth in depths}
-    per_class, confusion = answers.target.report(answered(members), expected, answers.labels)
-    notices = (
-        ()
-        if answers.target.over_vocabulary
-        else answers.doubts(alone, {stage: answered([stage]) for stage in logits}, expected)
-    )
-    return Evaluation(
-        generation=snapshot.generation,
-        n=len(expected),
-        metrics=measured(members),
-        per_shard=tuple({"shard": shard, "depth": _depth(group), **measured(group)} for shard, group in shards.items()),
-        per_depth=tuple({"depth": depth, **measured(stages)} for depth, stages in cut.items()),
-        notices=(*notices, *((_TRAINED,) if len(depths) > 1 and snapshot.readouts else ())),
-        classes=answers.labels,
-        per_class=per_class,
-        confusion=confusion,
-    )
-
-
-_TRAINED = "cut to a depth, models answer with trained heads; one that falls back so far gets a solved head"
 
 
 def members_of(stages: Sequence[Stage], snapshot: Snapshot) -> tuple[Member, ...]:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from s3t.results.changes import Audit, Exports, Reconciliation
     from s3t.results.log import LogEntry
     from s3t.results.state import Forecast, Status
+    from s3t.run.answerer import State
     from s3t.run.approvals import Approvals
     from s3t.run.extension import Extension
     from s3t.run.pending import PendingAnswers
@@ -356,21 +357,22 @@ class Run:
 
         Errors as for `predict`.
         """
+        answerer, writer, public = self.parts.answerer, self.parts.writer, self.parts.public
         if write != 0:
-            self.parts.writer.check_comparison(write)
-        public = self.parts.public
+            writer.check_comparison(write)
         if data is None and public is None:
             raise InputError(
                 "the data", "none is given, and the recipe has no prediction.validation; give labelled records"
             )
-        rows = public.rows if data is None and public else self.parts.answerer.labelled(data)
-        while True:
-            evaluation = self.parts.answerer.evaluate(rows, per_depth=per_depth, progress=progress or silent)
+        rows = public.rows if data is None and public else answerer.labelled(data)
+
+        def compute(state: State) -> Evaluation:
+            found = answerer.evaluate(state, rows, per_depth=per_depth, progress=progress or silent)
             if write == 0 or data is None:
-                return evaluation
-            generation, metrics = self.parts.writer.compared(data, write, progress or silent)
-            if generation == evaluation.generation:  # else a deletion came between
-                return evaluation.with_metrics(metrics)
+                return found
+            return found.with_metrics(writer.compared(state, data, write, progress or silent))
+
+        return answerer.computed(None, compute)
 
     def log(self, generations: Sequence[int] | None = None) -> tuple[LogEntry, ...]:
         """Every deletion, or some, with the times at which it was accepted, effective and erased; entry 0 is init's."""

@@ -71,19 +71,16 @@ class Writer:
             raise InputError("evaluate", "the run learns texts without prompts, so there is nothing to write after")
         rouge_scorer()
 
-    def compared(self, data: Data, count: int, progress: Progress) -> tuple[int, dict[str, float]]:
-        """(Generation, measures of the likeliest texts after the first records' prompts, against the records' own)."""
-        recipe = self.answerer.parts.recipe
+    def compared(self, state: State, data: Data, count: int, progress: Progress) -> dict[str, float]:
+        """Measures of the likeliest texts after the first records' prompts, against the records' own."""
         from s3t.prediction.generation import Sampling
 
-        rows = ingest_labelled(data, recipe, labels=self.answerer.parts.description.labels).rows.slice(0, count)
+        parts = self.answerer.parts
+        rows = ingest_labelled(data, parts.recipe, labels=parts.description.labels).rows.slice(0, count)
         prompts, expected = self.encoder.exchanges(rows)
         most = max(1, max(len(ids) for ids in self.encoder.tokens(expected)) + 1)
-        sampling = Sampling(max_new_tokens=most)
-        now, written = self.answerer.computed(
-            None, lambda state: (state.now, self._write(state, {sampling: prompts}, progress))
-        )
-        return now.generation, text_metrics(["".join(parts) for parts in written.texts], expected)
+        written = self._write(state, {Sampling(max_new_tokens=most): prompts}, progress)
+        return text_metrics(["".join(parts) for parts in written.texts], expected)
 
     def likelihoods(self, continuations: Sequence[Continuation], within: State | None = None) -> list[Likelihood]:
         """Likelihood of each continuation, given in tokens, under the ensemble; `within` as for `Answerer.computed`."""
@@ -97,10 +94,6 @@ class Writer:
     @property
     def encoder(self) -> LanguageEncoder:
         return self.answerer.workshop.language
-
-    @property
-    def positions(self) -> int:
-        return self.answerer.workshop.positions
 
     def _write(self, state: State, asked: Mapping[Sampling, Sequence[Sequence[int]]], progress: Progress) -> Collected:
         """Texts after prompts, by the settings that both have; those of the first settings first."""
