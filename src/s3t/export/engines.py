@@ -23,11 +23,8 @@ _A_LAYER = re.compile(r"\blayers\.\d+\.")
 
 
 def engine_problems(engine: Engine, config: Mapping[str, Any], tensors: Collection[str]) -> list[str]:
-    """Reasons for which an engine would refuse an adapter, or load a part of it.
-
-    Args:
-        config: content of `adapter_config.json`.
-        tensors: names in `adapter_model.safetensors`.
+    """Reasons for which an engine would refuse an adapter, or load a part of it, by its configuration and the names of
+    its tensors.
     """
     if engine == "peft":
         return []

@@ -136,10 +136,8 @@ def remove_unchanged(folder: Path, files: Collection[File]) -> list[Path]:
 
 
 def left_behind(output: Path, name: str, files: Collection[File], *, but: Collection[Path] = ()) -> list[Path]:
-    """Remains of an export: its folder, and files with its content anywhere below the output folder.
-
-    Args:
-        but: folders that are not looked into: those of other exports.
+    """Remains of an export: its folder, and files with its content anywhere below the output folder, but in those of
+    other exports.
     """
     sizes = {file.size for file in files if file.name not in _BESIDE and file.name.endswith(".safetensors")}
     tensors = {file.sha256 for file in files if file.size in sizes}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,27 +34,31 @@ def write_merged(
     labels: Sequence[str],
     head: Mapping[str, Tensor] | None = None,
 ) -> None:
-    """Write a model with a chain in its weights.
+    """Write the run's model, which no other thread uses meanwhile, with a chain in its weights.
 
-    Args:
-        model: the run's, bare. The caller lets no other thread use it meanwhile.
-        blocks: the chain, in the order of training.
-        labels: the label set. It names the head's outputs, if there is one for each label.
-        head: of a pooled model, the head of transformers' classifier; None: the backbone alone is written.
+    `labels` name the head's outputs, if there is one for each. `head` is that of transformers' classifier for a pooled
+    model; without it, the backbone alone is written.
     """
     whole: Any = model.base.model
-    with model.mounted(blocks), quiet(), _safetensors_errors(to):
-        tensors, saved = _as_transformers_has_them(whole, bare), whole
-        if isinstance(whole, PooledModel):
-            prefix = f"{whole.base_model_prefix}."
-            tensors = {name: value for name, value in tensors.items() if name.startswith(prefix)}
-            if head is None:
-                tensors, saved = {name.removeprefix(prefix): value for name, value in tensors.items()}, whole.backbone
-            else:
-                bare.config, tensors, saved = whole.config, tensors | dict(head), bare
-        saved.save_pretrained(to, state_dict=tensors)
+    try:
+        with model.mounted(blocks), quiet():
+            tensors, saved = _as_transformers_has_them(whole, bare), whole
+            if isinstance(whole, PooledModel):
+                prefix = f"{whole.base_model_prefix}."
+                tensors = {name: value for name, value in tensors.items() if name.startswith(prefix)}
+                if head is None:
+                    tensors = {name.removeprefix(prefix): value for name, value in tensors.items()}
+                    saved = whole.backbone
+                else:
+                    bare.config, tensors, saved = whole.config, tensors | dict(head), bare
+            saved.save_pretrained(to, state_dict=tensors)
+    except SafetensorError as error:  # a full disk
+        raise StorageError(f"writing the merged model to {to} failed: {error}", remedy="free space") from error
     if len(labels) == whole.config.num_labels:
-        _name_outputs(to / "config.json", labels)
+        config = json.loads((to / "config.json").read_text())
+        config["id2label"] = {str(number): label for number, label in enumerate(labels)}
+        config["label2id"] = {label: number for number, label in enumerate(labels)}
+        _write_json(to / "config.json", config)
     copy_beside(base, to)
     if isinstance(encoder, LanguageEncoder):
         _write_as_the_run(to, encoder)
@@ -105,19 +108,3 @@ def _as_transformers_has_them(model: nn.Module, bare: nn.Module) -> dict[str, Te
         if isinstance(module, Conv1D) and isinstance(model.get_submodule(name), nn.Linear):
             tensors[f"{name}.weight"] = tensors[f"{name}.weight"].t().contiguous()
     return tensors
-
-
-def _name_outputs(path: Path, labels: Sequence[str]) -> None:
-    config = json.loads(path.read_text())
-    config["id2label"] = {str(number): label for number, label in enumerate(labels)}
-    config["label2id"] = {label: number for number, label in enumerate(labels)}
-    _write_json(path, config)
-
-
-@contextmanager
-def _safetensors_errors(to: Path) -> Iterator[None]:
-    """A full disk, as safetensors tells of it."""
-    try:
-        yield
-    except SafetensorError as error:
-        raise StorageError(f"writing the merged model to {to} failed: {error}", remedy="free space") from error

@@ -59,10 +59,8 @@ class PeftAdapter:
 
 
 def bare_model(folder: Path, auto_class: str, *, labels: int | None) -> Any:
-    """The architecture as transformers makes it, without values.
-
-    Args:
-        labels: outputs of its head; None: as its configuration says.
+    """The architecture as transformers makes it, without values. `labels`: outputs of its head, if the configuration
+    does not say so.
     """
     config: Any = AutoConfig.from_pretrained(folder, **LOCAL)
     if labels is not None:
@@ -75,11 +73,6 @@ def bare_model(folder: Path, auto_class: str, *, labels: int | None) -> Any:
 def peft_adapter(
     model: nn.Module, adapter: Adapter, blocks: BlockTensors, *, auto_class: str, base: str, revision: str | None
 ) -> PeftAdapter:
-    """The adapter of a chain.
-
-    Args:
-        model: of `bare_model`.
-    """
     *_, last = blocks.values()
     block = {name: value for tensors in blocks.values() for name, value in tensors.block.items()}
     targets = sorted({name.partition("/")[0] for name in block})

@@ -27,11 +27,8 @@ _MODES: Mapping[Pooling, str] = {"mean": "mean", "first": "cls", "last": "lastto
 
 
 def head_for_transformers(classifier: Any, head: Mapping[str, Tensor], pooling: Pooling) -> dict[str, Tensor] | None:
-    """The head's tensors by the names of transformers' classifier; None where it cannot compute the same.
-
-    Args:
-        classifier: of transformers, without values.
-        head: one linear module, by the names of `PooledModel`; and what the checkpoint lacks of the backbone.
+    """The head's tensors by the names of transformers' classifier (of `bare_model`); None where it cannot compute the
+    same. `head` is one linear module, by the names of `PooledModel`, and what the checkpoint lacks of the backbone.
     """
     prefix = classifier.base_model_prefix
     linear, rest = split_head(head, prefix)
