@@ -267,18 +267,15 @@ def uses_of(snapshot: Snapshot, members: Sequence[Stage]) -> Uses:
 
 
 class Computer(Protocol):
-    """Source of logits: the workshop, or an engine elsewhere."""
+    """Source of logits, up to a constant an input: the workshop, or an engine elsewhere."""
 
-    def counts(self, rows: pa.Table) -> Sequence[int] | None:
-        """Number of answers to each input; None: one each."""
+    def counts(self, rows: pa.Table) -> Sequence[int] | None: ...
 
-    def cut(self, rows: pa.Table) -> Sequence[bool]:
-        """For each input, True if it has more tokens than max_length."""
+    def cut(self, rows: pa.Table) -> Sequence[bool]: ...
 
     def logits(
         self, stages: Sequence[Stage], snapshot: Snapshot, inputs: pa.Table, progress: Progress = silent
-    ) -> Scores:
-        """Logits of members, M x N x C, up to a constant an input."""
+    ) -> Scores: ...
 
 
 def members_of(stages: Sequence[Stage], snapshot: Snapshot) -> tuple[Member, ...]:

@@ -50,7 +50,10 @@ def audit(parts: Parts, *, replay: int, seed: int | None, progress: Progress) ->
     except IntegrityError as error:
         return Audit(generation=0, checked=0, replayed=(), mismatches=({"problem": str(error)},))
     mismatches: list[Mismatch] = [{"problem": f"the ledger's database: {line}"} for line in structure]
-    mismatches += _public_problems(parts)
+    try:
+        _ = parts.public and parts.public.rows
+    except IntegrityError as error:
+        mismatches.append({"problem": str(error)})
     if contents.wrong:  # then nothing can be compared with the ledger
         mismatches += [{"problem": problem} for problem in _table_problems(contents)]
         return Audit(generation=contents.generation, checked=0, replayed=(), mismatches=tuple(mismatches))
@@ -78,8 +81,7 @@ def audit(parts: Parts, *, replay: int, seed: int | None, progress: Progress) ->
 def sample(snapshot: Snapshot, count: int, seed: int | None) -> list[Stage]:
     """Up to `count` live stages, drawn at random; unpredictable unless a seed is given."""
     chooser = random.SystemRandom() if seed is None else random.Random(seed)  # noqa: S311
-    stages = sorted(snapshot.stages)
-    return sorted(chooser.sample(stages, min(count, len(stages))))
+    return sorted(chooser.sample(sorted(snapshot.stages), min(count, len(snapshot.stages))))
 
 
 def _compared(parts: Parts) -> tuple[Snapshot, list[Mismatch]]:
@@ -238,15 +240,6 @@ def _table_problems(contents: Contents) -> Iterator[str]:
     for table, count in sorted(contents.wrong.items()):
         rows = "a row" if count == 1 else f"{count} rows"
         yield f"the ledger's table `{table}` has {rows} that changed outside of s3t; run `s3t reconcile RUN`"
-
-
-def _public_problems(parts: Parts) -> list[Mismatch]:
-    try:
-        if parts.public is not None:
-            _ = parts.public.rows
-    except IntegrityError as error:
-        return [{"problem": str(error)}]
-    return []
 
 
 def _current(snapshot: Snapshot) -> set[tuple[Place, str]]:

@@ -79,7 +79,7 @@ def status_of(parts: Parts, inventory: Inventory, *, full: bool = False) -> Stat
         generation=inventory.generation,
         records=sum(inventory.records.values()),
         alive=len(inventory.alive),
-        stored_bytes=_bytes(parts, inventory) if full else None,
+        stored_bytes=parts.store.nbytes((stage.shard, key) for stage, key in inventory.alive.items()) if full else None,
         missing=len(missing),
         missing_hours=hours,
         wanted_depth=inventory.wanted_depth,
@@ -106,11 +106,6 @@ def status_of(parts: Parts, inventory: Inventory, *, full: bool = False) -> Stat
         ledger=parts.ledger.kind,
         forecast=forecast_now(inventory, recipe) if full else None,
     )
-
-
-def _bytes(parts: Parts, inventory: Inventory) -> int:
-    """Bytes of the live artifacts, each of which is looked at."""
-    return parts.store.nbytes((stage.shard, key) for stage, key in inventory.alive.items())
 
 
 def shards_of(inventory: Inventory, shards: Iterable[int]) -> tuple[Shard, ...]:
