@@ -13,7 +13,7 @@ from s3t.deletion import protocol
 from s3t.deletion.acceptance import Request
 from s3t.errors import InputError, S3TError, UnknownNamesError
 from s3t.events import Progress, silent, telling
-from s3t.ledger import ExportRow, Transaction
+from s3t.ledger import Transaction
 from s3t.ledger.locks import hold
 from s3t.recipe import repair_due
 from s3t.records.requests import other_forms, requested, requested_names
@@ -121,6 +121,11 @@ def deletion_of(parts: Parts, outcome: protocol.Outcome, *, dry_run: bool) -> De
         tainted = transaction.exports.to_withdraw()
         hours = missing_hours(parts, after, missing, transaction)
         hints = _hints(parts.secret, transaction, outcome.unknown[:_HINTED])
+    if dry_run:
+        hit = [row for row in standing if not outcome.losses.keys().isdisjoint(row.places)]
+    else:
+        names = {name for entry in outcome.entries for name in entry.to_withdraw or ()}
+        hit = [row for row in tainted if row.label in names]
     states = {entry.state for entry in outcome.entries}
     within = parts.recipe.deletion.erase_within
     waiting = [entry.received_at + timedelta(seconds=within) for entry in outcome.entries if entry.erased_at is None]
@@ -147,7 +152,7 @@ def deletion_of(parts: Parts, outcome: protocol.Outcome, *, dry_run: bool) -> De
         shards=shards_of(after, sorted({place.shard for place in outcome.losses})),
         missing=len(missing),
         missing_hours=hours,
-        to_withdraw=exports_of(_hit(outcome, standing, tainted, dry_run=dry_run), tainted),
+        to_withdraw=exports_of(hit, tainted),
         repair_due=repair_due(parts.present_recipe.deletion.repair, after, trained=now.trained),
         heads_due=bool(after.missing_readouts()),
     )
@@ -171,16 +176,6 @@ def _hints(secret: Secret, transaction: Transaction, unknown: Sequence[str]) -> 
         if each in held:
             found.setdefault(name, f"{name}: the run holds {other}")
     return tuple(found.values())
-
-
-def _hit(
-    outcome: protocol.Outcome, standing: Sequence[ExportRow], tainted: Sequence[ExportRow], *, dry_run: bool
-) -> list[ExportRow]:
-    """Exports that hold what is deleted; of a dry run, what would be."""
-    if dry_run:
-        return [row for row in standing if not outcome.losses.keys().isdisjoint(row.places)]
-    names = {name for entry in outcome.entries for name in entry.to_withdraw or ()}
-    return [row for row in tainted if row.label in names]
 
 
 def erase(run: Run, *, clones_are_gone: bool = False) -> Status:
