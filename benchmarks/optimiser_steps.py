@@ -3,7 +3,7 @@
     python -m benchmarks.optimiser_steps [--json] [--results FILE]
 
 One shard of one slice, the top two layers of MiniLM, the recipe of `benchmarks.banking77`; batch 32, epochs from 1 to
-32. The rule in `s3t.run.advice` comes from here. About half an hour on one core. A point that is in the
+32. The rule in `s3t.run.reporting` comes from here. About half an hour on one core. A point that is in the
 file of results is not measured again.
 """
 

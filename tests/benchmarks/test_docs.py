@@ -9,7 +9,7 @@ import pytest
 from benchmarks.data_sets import COMPETENT, FIRST, FROZEN, WHOLE
 from benchmarks.ensemble import table_rows
 from benchmarks.together import MOST_COST
-from s3t.run.advice import STEPS_A_LABEL
+from s3t.run.reporting import STEPS_A_LABEL
 from s3t.training.numerics import WIDTH_A_THREAD
 
 ROOT = Path(__file__).resolve().parents[2]

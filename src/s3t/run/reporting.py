@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Literal
 
 from s3t.bugs import log_failure
-from s3t.core import Inventory, Place, Stage, StageCosts, by_kind
-from s3t.errors import PlanningError, S3TError
+from s3t.core import Inventory, Place, Stage, StageCosts, by_kind, stages_of
+from s3t.errors import PlanningError
 from s3t.ledger import Clone, ExportRow, Transaction
 from s3t.recipe import Recipe
 from s3t.results.base import utc
 from s3t.results.log import LogEntry
 from s3t.results.state import Chain, Export, Forecast, Shard, Status
-from s3t.run.advice import empty_slices, few_steps, no_better_than, outage
 from s3t.run.parts import Parts
 from s3t.store.disk import open_to
 from s3t.store.secret import weak_secret_warning
@@ -24,33 +24,12 @@ from s3t.wording import counted
 
 MOMENT_SECONDS = 1.0
 """Time for which every deletion may wait for other processes, without a warning."""
+STEPS_A_LABEL = 10
+"""Optimiser steps of a stage; fewer are warned of. Measured (`python -m benchmarks.optimiser_steps`), not derived."""
 READ_ONLY = (
     "the run is on a file system that is mounted read-only: it answers, and changes nothing. A deletion elsewhere "
     "does not wait for this process, though no answer leaves it that a deletion has overtaken"
 )
-
-
-def _open_folders(parts: Parts) -> Iterator[str]:
-    """A warning for the run's folder, where others than its owner may enter it, and one for the memory of deletions.
-
-    Files in a folder that other users may not enter are closed to them, whatever their own permissions; so the folder
-    alone is looked at.
-    """
-    run, memory = parts.layout.root, parts.witness.path
-    if (readers := open_to(run)) is not None:
-        yield f"{readers} may enter {run}; if that is not meant, run `chmod -R go-rwx {run}`"
-    for path in (memory.parent, memory):
-        if path.exists() and (readers := open_to(path)) is not None:
-            yield f"{readers} may look into {path}, the memory of deletions; run `chmod -R go-rwx {path}`"
-
-
-def _waited_for(transaction: Transaction, unfinished: Sequence[LogEntry]) -> list[str]:
-    """A warning for each process that the oldest unfinished deletion has been waiting for."""
-    if not unfinished or time.time() < unfinished[0].received_at.timestamp() + MOMENT_SECONDS:
-        return []
-    number = unfinished[0].generation
-    clones = [f"the clone in {clone.path}" for clone in transaction.rows.all(Clone)]
-    return [f"deletion {number} waits for {who}" for who in (*transaction.sessions.waited_for(number), *clones)]
 
 
 def inventory_now(parts: Parts) -> Inventory:
@@ -61,18 +40,11 @@ def inventory_now(parts: Parts) -> Inventory:
 def status_of(parts: Parts, inventory: Inventory, *, full: bool = False) -> Status:
     """The status that an inventory makes; `full`: with the bytes of artifacts, and a forecast."""
     description, recipe, missing = parts.description, parts.present_recipe, inventory.missing()
-    present = (
-        weak_secret_warning(parts.secret),
-        *_open_folders(parts),
-        READ_ONLY if parts.ledger.read_only else None,
-        *(None if error is None else str(error) for error in (parts.upkeep.elsewhere, parts.upkeep.overdue)),
-    )
     with parts.ledger.reading() as transaction:
         unfinished = tuple(transaction.history.unfinished())
-        waited_for = _waited_for(transaction, unfinished)
-        standing, to_withdraw = tuple(transaction.exports.standing()), transaction.exports.to_withdraw()
+        standing, to_withdraw = transaction.exports.standing(), transaction.exports.to_withdraw()
         hours = missing_hours(parts, inventory, missing, transaction)
-        approved = sorted(transaction.held.approved())
+        warnings = tuple(_warnings(parts, transaction, unfinished, to_withdraw))
     fails, shards = outage_of(parts, inventory), shards_of(inventory, range(len(inventory.orders)))
     return Status(
         method=recipe.method.described(),
@@ -87,25 +59,42 @@ def status_of(parts: Parts, inventory: Inventory, *, full: bool = False) -> Stat
         answering=tuple(sorted(inventory.answering())),
         gaps=description.gaps,
         outage=fails,
-        warnings=(
-            *fails,
-            *description.warnings,
-            *(warning for warning in present if warning is not None),
-            *waited_for,
-            *parts.withdrawer.warnings(to_withdraw),
-            *(_not_carried_out(id, parts.upkeep.not_carried_out.get(id)) for id in approved),
-        ),
-        advice=(
-            *empty_slices(inventory),
-            *few_steps(inventory, recipe, labels=len(description.labels)),
-            *no_better_than(parts.guess, shards),
-        ),
+        warnings=(*fails, *description.warnings, *warnings),
+        advice=tuple(_advice(parts, inventory, shards)),
         unfinished=unfinished,
         erase_within=recipe.deletion.erase_within,
         exports=exports_of(standing, to_withdraw),
         ledger=parts.ledger.kind,
         forecast=forecast_now(inventory, recipe) if full else None,
     )
+
+
+def _warnings(
+    parts: Parts, transaction: Transaction, unfinished: Sequence[LogEntry], to_withdraw: Sequence[ExportRow]
+) -> Iterator[str]:
+    """Warnings of the run's surroundings, and of what is accepted and not done yet."""
+    if (weak := weak_secret_warning(parts.secret)) is not None:
+        yield weak
+    # Files in a folder that other users may not enter are closed to them, whatever their own permissions.
+    run, memory = parts.layout.root, parts.witness.path
+    if (readers := open_to(run)) is not None:
+        yield f"{readers} may enter {run}; if that is not meant, run `chmod -R go-rwx {run}`"
+    for path in (memory.parent, memory):
+        if path.exists() and (readers := open_to(path)) is not None:
+            yield f"{readers} may look into {path}, the memory of deletions; run `chmod -R go-rwx {path}`"
+    if parts.ledger.read_only:
+        yield READ_ONLY
+    yield from (str(error) for error in (parts.upkeep.elsewhere, parts.upkeep.overdue) if error is not None)
+    if unfinished and time.time() >= unfinished[0].received_at.timestamp() + MOMENT_SECONDS:
+        number = unfinished[0].generation
+        clones = (f"the clone in {clone.path}" for clone in transaction.rows.all(Clone))
+        for who in (*transaction.sessions.waited_for(number), *clones):
+            yield f"deletion {number} waits for {who}"
+    yield from parts.withdrawer.warnings(to_withdraw)
+    for id in sorted(transaction.held.approved()):
+        error = parts.upkeep.not_carried_out.get(id)
+        why = "what opens the run next goes on with it" if error is None else f"it is tried again: {error}"
+        yield f"request {id} for deletion is approved, and not carried out yet; {why}"
 
 
 def shards_of(inventory: Inventory, shards: Iterable[int]) -> tuple[Shard, ...]:
@@ -158,8 +147,68 @@ def exports_of(rows: Iterable[ExportRow], to_withdraw: Collection[ExportRow]) ->
 
 
 def outage_of(parts: Parts, inventory: Inventory, *, planned: bool = False) -> tuple[str, ...]:
-    """A warning of shards that do not answer, or, `planned`, would not; or none."""
-    return outage(inventory, trained=parts.latest.snapshot().trained, planned=planned)
+    """A warning of shards that do not answer, or, `planned`, would not; or none. It tells nobody which: a caller could
+    learn where records lie.
+    """
+    trained, shards = parts.latest.snapshot().trained, range(len(inventory.orders))
+    holding = {shard for shard in shards if inventory.records_in(shard, tuple(range(inventory.slices)))}
+    answering = inventory.answering()
+    if not holding:
+        return (f"the run {'would hold' if planned else 'holds'} no record, so nothing can answer",)
+    dead = holding - answering
+    command = f"`s3t {inventory.training_command}`"
+    if trained and inventory.answering_by_base():
+        is_, answers = ("would be", "would answer") if planned else ("is", "answers")
+        return (f"no model {is_} alive: the base model {answers}, with a solved head, until {command} trains",)
+    until = f"until {command} has trained their stages again"
+    if not trained or not dead:  # a run that never had a live stage has not failed
+        return ()
+    if not answering:
+        answers, fails = ("WOULD ANSWER", "would fail") if planned else ("ANSWERS", "fails")
+        if inventory.readouts:  # the base model needs no more
+            until = f"until {command} has passed through the records"
+        return (f"NO SHARD {answers}: every prediction {fails} {until}",)
+    do = "would" if planned else "does" if len(dead) == 1 else "do"
+    return (f"{len(dead)} of {counted(len(shards), 'shard')} {do} not answer, {until}",)
+
+
+def _advice(parts: Parts, inventory: Inventory, shards: Iterable[Shard]) -> Iterator[str]:
+    """Warnings of how the recipe fits the records that are present."""
+    if empty := sum(count == 0 for count in inventory.records.values()):
+        yield (
+            f"{empty:,} of {counted(len(inventory.records), 'slice')} hold no record: use fewer shards or slices, or "
+            "more records, in a new run"
+        )
+    yield from _few_steps(inventory, parts.recipe, labels=len(parts.description.labels))
+    guess = -math.inf if parts.guess is None else parts.guess
+    if weak := [str(each.shard) for each in shards if each.score is not None and each.score <= guess]:
+        yield (
+            f"no better on the public records than the same answer to all ({guess:.4g}): shards {', '.join(weak)}; in "
+            "a new run take fewer shards or slices, or more epochs; `s3t compare` measures some"
+        )
+
+
+def _few_steps(inventory: Inventory, recipe: Recipe, *, labels: int) -> Iterator[str]:
+    """A warning where stages take few optimiser steps for their labels, or none. Without labels, `labels` is 0."""
+    training, wanted = recipe.training, STEPS_A_LABEL * labels
+    steps, sizes = {}, {}
+    for stage in stages_of(inventory.orders):
+        before = recipe.method.replayed(inventory.records_in(stage.shard, stage.prefix[:-1]))
+        if records := before + inventory.records_in(stage.shard, stage.prefix[-1:]):
+            steps[stage], sizes[stage] = training.epochs * math.ceil(records / training.batch_size), records
+    few = [stage for stage, count in steps.items() if count < wanted]
+    if not few:
+        return
+    fewest = min(few, key=steps.__getitem__)
+    epochs = math.ceil(wanted / math.ceil(sizes[fewest] / training.batch_size))
+    smaller = (2**power for power in reversed(range(training.batch_size.bit_length())))
+    batch = next((size for size in smaller if training.epochs * math.ceil(sizes[fewest] / size) >= wanted), None)
+    batches = "" if batch is None else f" or training.batch_size {batch} (now {training.batch_size})"
+    yield (
+        f"{len(few)} of {counted(len(steps), 'stage')} take fewer than {wanted} optimiser steps for {labels} labels "
+        f"({fewest}: {steps[fewest]}) and may underfit; training.epochs {epochs} (now {training.epochs}){batches} in a "
+        "new run would do, or have `s3t compare` try smaller systems, and one without training (method: ridge)"
+    )
 
 
 def missing_hours(
@@ -201,11 +250,6 @@ def forecast_now(inventory: Inventory, recipe: Recipe) -> Forecast | None:
     except (ArithmeticError, MemoryError, ValueError, PlanningError) as error:
         log_failure(error, command="forecast", level=logging.WARNING)
         return None
-
-
-def _not_carried_out(id: str, error: S3TError | None) -> str:
-    why = "what opens the run next goes on with it" if error is None else f"it is tried again: {error}"
-    return f"request {id} for deletion is approved, and not carried out yet; {why}"
 
 
 def shape_of(parts: Parts) -> str:
