@@ -13,7 +13,7 @@ import json
 import os
 import platform
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -81,8 +81,7 @@ class Exporter:
         """An exporter whose arguments have no problem, and whose base model is the run's."""
         with after_refusal(NOTHING_CHANGED):
             problems = output_problems(output, run=parts.layout.root)
-            problems += _problems(parts.recipe, shard=shard, merge=merge, engine=engine)
-            if problems:
+            if problems := [*problems, *_problems(parts.recipe, shard=shard, merge=merge, engine=engine)]:
                 raise InputError("the export", problems)
             folder = model_folder(parts.recipe.base_model, revision=parts.recipe.revision)
             check_unchanged(folder, parts.key_inputs.base_digest)
@@ -342,33 +341,32 @@ class Exporter:
         for name, content in described.items():
             (part / name).write_bytes(content)
 
-    def _notices(self, made: Sequence[Exported]) -> list[str]:
-        recipe, found = self.parts.recipe, []
+    def _notices(self, made: Sequence[Exported]) -> Iterator[str]:
+        recipe = self.parts.recipe
         models = [model for export in made for model in (export.stage, *export.merged_with)]
         dead = sorted({*range(recipe.partition.shards)} - {model.shard for model in models})
         if dead and self.shard is None:
-            found.append(f"without a live chain, and not exported: shards {', '.join(map(str, dead))}")
+            yield f"without a live chain, and not exported: shards {', '.join(map(str, dead))}"
         if recipe.method.of_slices:
-            found.append("the prototypes of slices, which answer beside the model, are not exported")
+            yield "the prototypes of slices, which answer beside the model, are not exported"
         if recipe.prediction.ensemble == "sequences":
-            found.append("of a shard with several live prefixes, the deepest is exported, and the others are not")
+            yield "of a shard with several live prefixes, the deepest is exported, and the others are not"
         if recipe.training.precision == "bfloat16":
-            found.append("the run computes in bfloat16; in float32 logits differ by rounding")
+            yield "the run computes in bfloat16; in float32 logits differ by rounding"
         if recipe.training.quantization != "none":
             kind = recipe.training.quantization.removesuffix("bit")
-            found.append(f"the run's base has weights of {kind} bits; load it so, or logits differ (docs/export.md)")
+            yield f"the run's base has weights of {kind} bits; load it so, or logits differ (docs/export.md)"
         encoder = None if self.merge else self._encoder
         if isinstance(encoder, LanguageEncoder):  # an engine with the base model's tokenizer differs from the run
             if encoder.turn_end not in (None, encoder.end):
-                found.append(f"a turn of the assistant ends with token {encoder.turn_end}; let engines stop there, too")
+                yield f"a turn of the assistant ends with token {encoder.turn_end}; let engines stop there, too"
             if encoder.date is not None:
-                found.append(
+                yield (
                     f"the chat template writes the run's date, {encoder.date}; give engines the chat_template.jinja "
                     "beside it"
                 )
         if options := made[0].options:
-            found.append(f"start {self.engine} with {' '.join(options)}")
-        return found
+            yield f"start {self.engine} with {' '.join(options)}"
 
 
 def _same_place(transaction: Transaction, export: ExportRow) -> list[ExportRow]:
@@ -377,32 +375,31 @@ def _same_place(transaction: Transaction, export: ExportRow) -> list[ExportRow]:
     return [each for each in standing if (each.host, each.path) == (export.host, export.path)]
 
 
-def _problems(recipe: Recipe, *, shard: int | None, merge: bool, engine: Engine) -> list[str]:
-    problems, shards = [], recipe.partition.shards
+def _problems(recipe: Recipe, *, shard: int | None, merge: bool, engine: Engine) -> Iterator[str]:
+    shards = recipe.partition.shards
     if engine not in ENGINES:
-        problems.append(f"there is no engine {engine!r}; use {', '.join(ENGINES)}")
+        yield f"there is no engine {engine!r}; use {', '.join(ENGINES)}"
     if shard is not None and not 0 <= shard < shards:
-        problems.append(f"shard {shard} is none of the run's; they are 0 to {shards - 1}")
+        yield f"shard {shard} is none of the run's; they are 0 to {shards - 1}"
     if not recipe.method.trains:
-        problems.append(
+        yield (
             f"method {recipe.method} solves a head for the run's own features, which no other program computes; serve "
             "the run"
         )
     if recipe.readouts and recipe.ridge.layers:
-        problems.append(
+        yield (
             "head: ridge reads states of layers, which no other program hands to a head; make a run with ridge: "
             "{layers: 0}, or serve this one"
         )
     if recipe.readouts == "mean" and shard is not None:
-        problems.append("the shards answer as one model (prediction.ensemble: merged); leave the shard out")
+        yield "the shards answer as one model (prediction.ensemble: merged); leave the shard out"
     if not recipe.method.has_adapters and not merge:
-        problems.append(
+        yield (
             f"method {recipe.method.described()} trains the model itself, so there is no adapter; export it merged "
             "(--merge)"
         )
     if merge and recipe.training.quantization != "none":
-        problems.append(
+        yield (
             f"the run was trained on weights of {recipe.training.quantization.removesuffix('bit')} bits, which take no "
             "adapter in, and in the checkpoint's own weights its answers would be others; export the adapter"
         )
-    return problems
