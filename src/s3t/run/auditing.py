@@ -60,7 +60,11 @@ def audit(parts: Parts, *, replay: int, seed: int | None, progress: Progress) ->
     base = model_folder(parts.recipe.base_model, revision=parts.recipe.revision)
     if model_digest(base) != parts.key_inputs.base_digest:
         mismatches.append({"problem": "the base model has changed since the run was made; put the old one back"})
-    now, problems = _compared(parts)
+    now, problems = _looked(parts)
+    if problems:  # perhaps a deletion was at work, or a trainer: once more, while neither changes what is looked at
+        with hold(parts.lock):  # nothing is erased meanwhile, though deletions are accepted
+            parts.upkeep.erase_due()
+            now, problems = _looked(parts)
     mismatches += problems
     stages = sample(now, replay, seed)
     steps = training_steps(parts.latest.inventory(now), stages, parts.recipe)
@@ -84,26 +88,8 @@ def sample(snapshot: Snapshot, count: int, seed: int | None) -> list[Stage]:
     return sorted(chooser.sample(sorted(snapshot.stages), min(count, len(snapshot.stages))))
 
 
-def _compared(parts: Parts) -> tuple[Snapshot, list[Mismatch]]:
-    """(Snapshot, mismatches of ledger, slices, witness and store)."""
-    now, problems = _looked(parts)
-    problems += _stray_artifacts(parts.store.keys(), named=now.artifacts)
-    problems += _stray_versions(parts.slices.versions(), named=_current(now))
-    if problems:  # perhaps a deletion was at work, or a trainer: once more, while neither changes what is looked at
-        with hold(parts.lock):  # nothing is erased meanwhile, though deletions are accepted
-            parts.upkeep.erase_due()
-            now, problems = _looked(parts)
-            lying, versions = parts.store.keys(), parts.slices.versions()  # first: what is put later is announced
-            with parts.ledger.reading() as transaction:
-                named = now.artifacts | transaction.snapshot().artifacts | transaction.sessions.announced()
-                work, current = transaction.to_erase(received_by=0.0), _current(now) | _current(transaction.snapshot())
-            problems += _stray_artifacts(lying, named=named | work.artifacts)
-            problems += _stray_versions(versions, named=current | work.versions)
-    return now, problems
-
-
 def _looked(parts: Parts) -> tuple[Snapshot, list[Mismatch]]:
-    """(Snapshot, mismatches of the ledger and the slices' files)."""
+    """(Snapshot, mismatches of ledger, witness, slices and store)."""
     parts.ledger.snapshot(anew=True)  # an audit believes no note that nothing has changed
     # A deletion is in the ledger first: what was noted before the ledger is read is in it, and what is in it is noted
     # by the time that it is read again.
@@ -119,7 +105,14 @@ def _looked(parts: Parts) -> tuple[Snapshot, list[Mismatch]]:
             f"the memory of deletions lacks {len(lost)} names that the ledger knows as deleted; run "
             "`s3t reconcile RUN`, which notes them again"
         )
-    return now, [{"problem": problem} for problem in problems] + check(parts, now, contents)
+    mismatches = [{"problem": problem} for problem in problems] + check(parts, now, contents)
+    lying, versions = parts.store.keys(), parts.slices.versions()  # first: what is put later is announced
+    with parts.ledger.reading() as transaction:
+        named = now.artifacts | transaction.snapshot().artifacts | transaction.sessions.announced()
+        work, current = transaction.to_erase(received_by=0.0), _current(now) | _current(transaction.snapshot())
+    mismatches += _stray_artifacts(lying, named=named | work.artifacts)
+    mismatches += _stray_versions(versions, named=current | work.versions)
+    return now, mismatches
 
 
 def check(parts: Parts, snapshot: Snapshot, contents: Contents) -> list[Mismatch]:
