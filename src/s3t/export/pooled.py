@@ -23,7 +23,8 @@ from s3t.models.base import Pooling, last_linear, pooled
 _SMALL = 2.0**-12
 """Scale of what enters a tanh: it then departs from a line by less than float32 rounds, up to states of about 4."""
 
-_MODES: Mapping[Pooling, str] = {"mean": "mean", "first": "cls", "last": "lasttoken"}
+_MODES: Mapping[Pooling, str] = {"first": "cls_token", "mean": "mean_tokens", "last": "lasttoken"}
+"""Ends of the names of sentence-transformers' settings."""
 
 
 def head_for_transformers(classifier: Any, head: Mapping[str, Tensor], pooling: Pooling) -> dict[str, Tensor] | None:
@@ -112,14 +113,12 @@ def sentence_files(linear: Mapping[str, Tensor], pooling: Pooling, *, max_length
         {"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.models.{kind}"}
         for number, (path, kind) in enumerate((("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Dense", "Dense")))
     ]
-    mode = _MODES[pooling]
-    old = {"cls": "cls_token", "mean": "mean_tokens", "lasttoken": "lasttoken"}
     documents: dict[str, Any] = {
         "modules.json": modules,
         "sentence_bert_config.json": {"max_seq_length": max_length, "do_lower_case": False},
         "1_Pooling/config.json": {
             "word_embedding_dimension": width,
-            **{f"pooling_mode_{name}": name == old[mode] for name in ("cls_token", "mean_tokens", "lasttoken")},
+            **{f"pooling_mode_{name}": name == _MODES[pooling] for name in _MODES.values()},
         },
         "2_Dense/config.json": {
             "in_features": width,

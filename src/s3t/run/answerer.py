@@ -63,21 +63,7 @@ class Answerer:
 
     parts: Parts
 
-    def predict(self, inputs: Inputs, prefixes: Prefixes | None, progress: Progress) -> Predictions:
-        return self._predict(self.checked(inputs), prefixes, progress)
-
-    def score(self, data: Inputs, prefixes: Prefixes | None, progress: Progress) -> Likelihoods:
-        self.parts.recipe.task.check_answers("score")
-        return Likelihoods.of(self._predict(ingest_inputs(data, self.parts.recipe), prefixes, progress))
-
-    def predict_windows(self, source: str | Path | BinaryIO, form: str | None, *, whole: bool) -> Iterator[Predictions]:
-        recipe = self.parts.recipe
-        recipe.task.check_answers("predict")
-        size = sys.maxsize if whole else recipe.task.inputs.window_batches * recipe.prediction.batch_size
-        for window in ingest_windows(source, form, recipe, size=size):
-            yield self._predict(window, None, silent)
-
-    def _predict(self, inputs: IngestedInputs, prefixes: Prefixes | None, progress: Progress) -> Predictions:
+    def predict(self, inputs: IngestedInputs, prefixes: Prefixes | None, progress: Progress) -> Predictions:
         recent = self.parts.latest.recent()
         if recent is not None and inputs.features.num_rows <= self.parts.recipe.prediction.batch_size:
             with suppress(Overtaken, NoLiveShardError, InputError):  # a newer state may have what this one lacks
@@ -88,6 +74,17 @@ class Answerer:
                 if uses_of(recent, members).intact_at(now) and self._members(now, prefixes) == members:
                     return replace(answer, generation=now.generation)
         return self.computed(prefixes, lambda state: self._answer(state, inputs, progress))
+
+    def score(self, data: Inputs, prefixes: Prefixes | None, progress: Progress) -> Likelihoods:
+        self.parts.recipe.task.check_answers("score")
+        return Likelihoods.of(self.predict(ingest_inputs(data, self.parts.recipe), prefixes, progress))
+
+    def predict_windows(self, source: str | Path | BinaryIO, form: str | None, *, whole: bool) -> Iterator[Predictions]:
+        recipe = self.parts.recipe
+        recipe.task.check_answers("predict")
+        size = sys.maxsize if whole else recipe.task.inputs.window_batches * recipe.prediction.batch_size
+        for window in ingest_windows(source, form, recipe, size=size):
+            yield self.predict(window, None, silent)
 
     def attempt(self, choose: Choose, compute: Callable[[State], T], *, held: bool = False) -> T:
         """Compute something at one state of the ledger; anew as long as a deletion takes a stage that it uses.

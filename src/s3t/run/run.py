@@ -237,7 +237,7 @@ class Run:
             NoLiveShardError: no shard can answer.
             InputError: the inputs do not fit the recipe, or a prefix is not alive.
         """
-        return self.parts.answerer.predict(inputs, prefixes, progress or silent)
+        return self.parts.answerer.predict(self.checked(inputs), prefixes, progress or silent)
 
     def prepare(self, *, look_seconds: float = 0.1) -> None:
         """Load the base model now, and from now on look at the ledger every `look_seconds`: for servers."""

@@ -13,7 +13,7 @@ from s3t.errors import InputError, OvertakenError, S3TError
 from s3t.events import Progress, WorkStep, silent, telling
 from s3t.ledger.presence import Overtaken, Work
 from s3t.prediction.answers import Prefixes
-from s3t.records.ingest import IngestedInputs, Inputs, ingest_labelled, ingest_prompts
+from s3t.records.ingest import IngestedInputs, Inputs, ingest_prompts
 from s3t.records.reading import Data
 from s3t.results.answers import Texts
 from s3t.run.answerer import Answerer, State, members_of, uses_of, watched
@@ -75,9 +75,7 @@ class Writer:
         """Measures of the likeliest texts after the first records' prompts, against the records' own."""
         from s3t.prediction.generation import Sampling
 
-        parts = self.answerer.parts
-        rows = ingest_labelled(data, parts.recipe, labels=parts.description.labels).rows.slice(0, count)
-        prompts, expected = self.encoder.exchanges(rows)
+        prompts, expected = self.encoder.exchanges(self.answerer.labelled(data).slice(0, count))
         most = max(1, max(len(ids) for ids in self.encoder.tokens(expected)) + 1)
         written = self._write(state, {Sampling(max_new_tokens=most): prompts}, progress)
         return text_metrics(["".join(parts) for parts in written.texts], expected)
