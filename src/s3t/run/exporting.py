@@ -296,9 +296,7 @@ class Exporter:
         adapter: PeftAdapter | None,
     ) -> None:
         parts, recipe, (stage, *others) = self.parts, self.parts.recipe, models
-        for name, content in form.files.items():
-            (part / name).parent.mkdir(exist_ok=True)
-            (part / name).write_bytes(content)
+        files = dict(form.files)
         if adapter is None:
             with parts.loaded.get().alone() as (model, encoder):
                 write_merged(
@@ -314,12 +312,10 @@ class Exporter:
         else:
             if form.files:
                 copy_beside(self.folder, part, but=("config.json",))  # its tokenizer
-            for name, content in adapter.files().items():
-                (part / name).write_bytes(content)
+            files |= adapter.files()
             if isinstance(self._encoder, LanguageEncoder) and self._encoder.date is not None:
-                template = self._encoder.tokenizer.get_chat_template()
-                (part / "chat_template.jinja").write_text(template, encoding="utf-8")
-        described = description_files(
+                files["chat_template.jinja"] = self._encoder.tokenizer.get_chat_template().encode()
+        files |= description_files(
             {
                 "run": parts.description.run,
                 "shard": stage.shard,
@@ -338,7 +334,8 @@ class Exporter:
                 "quantization": recipe.training.quantization,
             }
         )
-        for name, content in described.items():
+        for name, content in files.items():
+            (part / name).parent.mkdir(exist_ok=True)
             (part / name).write_bytes(content)
 
     def _notices(self, made: Sequence[Exported]) -> Iterator[str]:
