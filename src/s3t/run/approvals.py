@@ -197,7 +197,7 @@ def _admitted(transaction: Transaction, *, request: Request, caller: str, strict
     for place, state in transaction.snapshot().slices.items():
         present[place.shard] += state.records
     mark = secrets.token_hex(8)
-    if request.key is not None:  # and of its names: else others with the same key, sent meanwhile, replace its count
+    if request.key is not None:  # and its names: other names with the same key, sent meanwhile, count beside it
         mark = hashlib.blake2b(request.key + request.content, digest_size=8).hexdigest()
     why = why_held(limits, losses=losses, present=present, before=transaction.held.rates(caller, but=mark))
     if why is None:

@@ -51,7 +51,7 @@ def audit(parts: Parts, *, replay: int, seed: int | None, progress: Progress) ->
         return Audit(generation=0, checked=0, replayed=(), mismatches=({"problem": str(error)},))
     mismatches: list[Mismatch] = [{"problem": f"the ledger's database: {line}"} for line in structure]
     try:
-        _ = parts.public and parts.public.rows
+        _ = None if parts.public is None else parts.public.rows
     except IntegrityError as error:
         mismatches.append({"problem": str(error)})
     if contents.wrong:  # then nothing can be compared with the ledger
