@@ -22,7 +22,7 @@ from s3t.deletion import protocol
 from s3t.ledger.presence import Uses
 from s3t.records.requests import other_forms
 from s3t.results.log import LogEntry
-from s3t.run import deleting
+from s3t.run import training
 from s3t.run.parts import LazyWorkshop
 from testing import tiny
 from testing.roles import roles
@@ -476,7 +476,7 @@ def test_by_default_what_answers_nothing_is_repaired_once_the_deletion_is_done(r
         raise s3t.TrainingError("diverged")
 
     with monkeypatch.context() as patch:
-        patch.setattr(deleting, "train_missing", train)
+        patch.setattr(training, "train_missing", train)
         result = invoke(*asked)
     assert accepted == [2]  # init, and the deletion, before the repair
     assert "NO SHARD ANSWERS" in result.stdout

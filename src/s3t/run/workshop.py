@@ -255,19 +255,9 @@ class Workshop:
     def _answers_of_heads(
         self, stages: Sequence[Stage], snapshot: Snapshot, inputs: pa.Table, progress: Progress
     ) -> Scores:
-        """Logits of what is made of some slices."""
-
-        def head(stage: Stage) -> Nearest | LinearHead:
-            if stage.kind == "prototypes":
-                return Nearest.of(list(self._left(stage.chain, snapshot)))
-            return self._solved(stage.chain, snapshot, progress)
-
         # Not mounted: no other thread has blocks on the model meanwhile, and to leave costs a tenth of a single answer.
         with exact_numerics(self.device, self._recipe.training), torch.inference_mode():
-            heads = [
-                self._heads.of(tuple(snapshot.stages[link] for link in stage.chain), partial(head, stage))
-                for stage in stages
-            ]
+            heads = [self._head(stage, snapshot, progress) for stage in stages]
             return self._read(self._features_of(stages[0].kind), [(nullcontext, heads)], inputs, progress)
 
     def _answers_of_solved(
@@ -300,6 +290,17 @@ class Workshop:
                             logits[number, rows] = head.logits(found).numpy()
                         progress(WorkStep(count=len(rows) * len(heads)))
         return logits
+
+    def _head(self, stage: Stage, snapshot: Snapshot, progress: Progress) -> Nearest | LinearHead:
+        """The head of what is made of some slices."""
+
+        def solve() -> Nearest | LinearHead:
+            if stage.kind == "prototypes":
+                return Nearest.of(list(self._left(stage.chain, snapshot)))
+            return self._solved(stage.chain, snapshot, progress)
+
+        head: Nearest | LinearHead = self._heads.of(tuple(snapshot.stages[link] for link in stage.chain), solve)
+        return head
 
     def _read_out(self, models: Sequence[Stage], last: Link, snapshot: Snapshot, progress: Progress) -> Link:
         """The last link of a model, with the head that is solved from its readouts, if there are any."""
