@@ -151,7 +151,7 @@ class Bench:
             key=rng.bytes(32),
         )
         noted = Witness(witness)
-        return cls(ledger, noted, Acceptor(ledger, Alive(orders), noted), orders, [row.token for row in rows])
+        return cls(ledger, noted, Acceptor(ledger, Alive(orders).inventory, noted), orders, [row.token for row in rows])
 
     def accept(self, batches: Sequence[Batch]) -> Sequence[Accepted | Exception]:
         """As `Deleter` does it."""
@@ -177,11 +177,9 @@ class Bench:
     def take(self, count: int) -> list[Batch]:
         """Requests for records that are there."""
         chosen, self.left = self.left[:count], self.left[count:]
-        nothing: frozenset[bytes] = frozenset()
-        return [
-            Batch(records=frozenset([token]), subjects=nothing, key=None, content=b"", end=1, received=time.monotonic())
-            for token in chosen
-        ]
+        now = time.monotonic()
+        requests = [Request(records={token: ""}, subjects={}, key=None, content=b"", received=now) for token in chosen]
+        return [batch for request in requests for batch in request.batches(1)]
 
 
 def callers(address: Address, witness: Path, rounds: int) -> dict[str, object]:

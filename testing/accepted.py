@@ -19,5 +19,5 @@ def accept(run: s3t.Run, *requests: Sequence[str]) -> list[Accepted | Exception]
     parts = roles(run)
     asked = [Request.of(parts.secret, records=names, subjects=[], key=None) for names in requests]
     batches = [batch for request in asked for batch in request.batches(10)]
-    results, _ = Acceptor(parts.ledger, parts.latest, parts.witness).accept(batches)
+    results, _ = Acceptor(parts.ledger, parts.latest.inventory, parts.witness).accept(batches)
     return results

@@ -399,7 +399,8 @@ def test_a_deadline_counts_from_when_the_request_was_received(text_model, tmp_pa
     accept = Acceptor.accept
 
     def late(acceptor, batches):
-        return accept(acceptor, [replace(batch, received=batch.received - 1800) for batch in batches])
+        requests = [replace(batch.request, received=batch.request.received - 1800) for batch in batches]
+        return accept(acceptor, [replace(batch, request=each) for batch, each in zip(batches, requests, strict=True)])
 
     monkeypatch.setattr(Acceptor, "accept", late)
     with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table()) as run:

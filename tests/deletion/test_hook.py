@@ -3,7 +3,7 @@
 import sys
 import time
 
-from s3t.deletion.hook import run_hook
+from s3t.deletion.withdrawal import run_hook
 
 VALUES = {"name": "shard-000-ab", "path": "/srv/{name} $(touch x)/shard-000-ab", "host": "h"}
 

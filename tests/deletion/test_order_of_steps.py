@@ -19,6 +19,7 @@ from s3t.ledger import Ledger, Session, Trained, Transaction
 from s3t.ledger.locks import hold
 from s3t.store.artifacts import Artifacts, blobs_of
 from s3t.store.blobs import LocalBlobs
+from s3t.store.disk import OpenedFolder
 from s3t.store.slices import Slices
 from testing import tiny
 from testing.accepted import accept
@@ -374,7 +375,7 @@ def test_a_blob_is_on_the_disk_under_its_name_before_the_ledger_names_it(run, mo
         run.delete(records=records_of(run)[:1])
     assert undone == [[]]
     with disk_calls() as calls:
-        blobs = LocalBlobs(run.path / "artifacts", tmp=run.path / "tmp")
+        blobs = LocalBlobs(run.path / "artifacts", tmp=run.path / "tmp", within=OpenedFolder.of(run.path))
         blobs.put("shard-009/new", b"trained")
     assert [call.path.name for call in calls if call.what == "rename"] == ["new"]
     assert lost_by_a_power_cut(calls) == []
@@ -423,7 +424,8 @@ def test_an_artifact_is_on_the_disk_when_it_is_stored(tmp_path):
     fields = {"key": KEY, "shard": 0, "prefix": (0,), "slice_digests": ("d",), "base_digest": "b", "seed": 0}
     manifest = Manifest(**fields, precision="float32", threads=1, steps=1, environment={}, sha256="0" * 64, parents=())
     with disk_calls() as calls:
-        Artifacts(LocalBlobs(tmp_path / "artifacts", tmp=tmp_path / "tmp")).put(0, KEY, b"trained", manifest)
+        blobs = LocalBlobs(tmp_path / "artifacts", tmp=tmp_path / "tmp", within=OpenedFolder.of(tmp_path))
+        Artifacts(blobs).put(0, KEY, b"trained", manifest)
     assert [call.path.suffix for call in calls if call.what == "rename"] == [".safetensors", ".json"]
     assert lost_by_a_power_cut(calls) == []
 

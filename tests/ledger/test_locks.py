@@ -9,7 +9,7 @@ from sqlalchemy import text
 
 from s3t.errors import StorageError
 from s3t.ledger import PostgresAddress, locks
-from s3t.ledger.locks import hold, try_hold
+from s3t.ledger.locks import hold
 from tests.ledger import another_process
 from tests.ledger.world import make_ledger, open_ledger
 
@@ -31,12 +31,12 @@ def elsewhere(lock):
 
 
 def taken_for_a_moment(lock):
-    with try_hold(lock, wait=0) as mine:
+    with lock.try_hold(wait=0) as mine:
         return mine
 
 
 def test_a_thread_may_take_it_again(lock):
-    with try_hold(lock, wait=30) as outer, try_hold(lock, wait=0) as inner:
+    with lock.try_hold(wait=30) as outer, lock.try_hold(wait=0) as inner:
         assert outer
         assert inner
     assert elsewhere(lock)
@@ -61,7 +61,7 @@ def test_who_needs_it_waits_only_so_long(lock, other, path, monkeypatch):
         started = time.monotonic()
         with pytest.raises(StorageError, match="has held the run's lock for 0 seconds"), hold(strangers):
             raise AssertionError
-        with try_hold(strangers, wait=0.3) as mine:
+        with strangers.try_hold(wait=0.3) as mine:
             assert not mine
         assert 0.6 <= time.monotonic() - started < 10
 
@@ -98,7 +98,7 @@ def test_a_lost_connection_gives_it_back(schema_of_its_own, path):
 
 def test_what_could_not_be_taken_is_not_given_back(lock, other, path):
     with hold(lock):
-        with try_hold(other.lock(path), wait=0) as mine:
+        with other.lock(path).try_hold(wait=0) as mine:
             assert not mine
         assert not taken_for_a_moment(other.lock(path))
 
@@ -143,7 +143,7 @@ def test_it_is_free_when_its_holder_is_killed(lock, address, path):
 
 
 def taken(lock):
-    with try_hold(lock, wait=30) as mine:
+    with lock.try_hold(wait=30) as mine:
         return mine
 
 

@@ -233,6 +233,11 @@ def test_a_claim_that_was_left_for_another_reason_is_given_back_with_the_next_be
         until(lambda: claimed(other) == {})
 
 
+def test_what_another_thread_is_training_is_not_claimed(presence):
+    with working(presence), presence.claimed(STAGE) as ours, presence.claimed(STAGE) as again:
+        assert (ours, again) == (True, False)
+
+
 def test_a_claim_on_what_is_being_trained_is_kept(presence, other, monkeypatch):
     monkeypatch.setattr("s3t.ledger.presence.BEAT_SECONDS", 0.05)
     with working(presence), presence.claimed(STAGE) as ours:

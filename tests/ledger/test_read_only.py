@@ -79,5 +79,5 @@ def test_a_network_file_system_is_refused(database, monkeypatch):
 
 def test_nothing_is_written(database, monkeypatch):
     monkeypatch.setattr("s3t.ledger.ledger.is_read_only", lambda folder: True)
-    with pytest.raises(StorageError, match=r"mounted read-only\. Mount it writable"), Ledger._at(database).writing():
+    with pytest.raises(StorageError, match=r"mounted read-only\. Mount it writable"), Ledger(database).writing():
         pass

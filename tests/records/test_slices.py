@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from s3t.core import Place, Secret, place_of
 from s3t.errors import IntegrityError
 from s3t.store.blobs import LocalBlobs
+from s3t.store.disk import OpenedFolder
 from s3t.store.slices import Slices, slice_digest, version_name, without_records
 from tests.records.splits import split_into_slices
 
@@ -20,7 +21,8 @@ CANARY = "canaryword"
 
 
 def slices_in(folder):
-    return Slices(blobs=LocalBlobs(folder, tmp=folder.parent / f"tmp of {folder.name}"), secret=SECRET, run=folder)
+    blobs = LocalBlobs(folder, tmp=folder.parent / f"tmp of {folder.name}", within=OpenedFolder.of(folder.parent))
+    return Slices(blobs=blobs, secret=SECRET, run=folder)
 
 
 def table(names, *, subjects=None):

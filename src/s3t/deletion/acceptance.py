@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import hmac
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Protocol
 
 from s3t.core import Inventory, Place, Secret, Stage, after_deletion, plan_deletion
 from s3t.deletion.lookup import refuse_if_lost
@@ -21,26 +20,6 @@ from s3t.ledger.state import RequestRow
 
 
 @dataclass(frozen=True, kw_only=True)
-class Batch:
-    """A part of a request that is accepted whole or not at all."""
-
-    records: frozenset[bytes]
-    subjects: frozenset[bytes]
-    key: bytes | None
-    """Keyed hash of the request's idempotency key; None without one."""
-    content: bytes
-    """Keyed hash of all names of the request."""
-    in_files: frozenset[bytes] = frozenset()
-    """Tokens of records in the slices' files: of its subjects, and requested ones that the ledger did not know."""
-    held: str | None = None
-    """Id of the held request that this batch completes; set on its last batch alone."""
-    end: int
-    """Number of the request's names in this batch and those before it."""
-    received: float = field(compare=False)
-    """Time at which the request was received (`time.monotonic()`)."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Request:
     """Records and subjects to delete, each once, in the order requested."""
 
@@ -48,7 +27,9 @@ class Request:
     """Names by token."""
     subjects: dict[bytes, str]
     key: bytes | None
+    """Keyed hash of its idempotency key; None without one."""
     content: bytes
+    """Keyed hash of all names."""
     received: float = field(compare=False)
     """Time of receipt (`time.monotonic()`)."""
     held: str | None = None
@@ -80,14 +61,27 @@ class Request:
         for start in range(0, max(1, len(asked)), size):
             part = asked[start : start + size]
             yield Batch(
+                request=self,
                 records=frozenset(token for token, is_record in part if is_record),
                 subjects=frozenset(token for token, is_record in part if not is_record),
-                key=self.key,
-                content=self.content,
                 held=self.held if start + len(part) == len(asked) else None,
                 end=start + len(part),
-                received=self.received,
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """A part of a request that is accepted whole or not at all."""
+
+    request: Request
+    records: frozenset[bytes]
+    subjects: frozenset[bytes]
+    in_files: frozenset[bytes] = frozenset()
+    """Tokens of records in the slices' files: of its subjects, and requested ones that the ledger did not know."""
+    held: str | None
+    """Id of the held request that this batch completes; set on its last batch alone."""
+    end: int
+    """Number of the request's names in this batch and those before it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,18 +97,14 @@ class Accepted:
     """Generation that deleted each requested token that was deleted before."""
     generation: int | None
     """None if nothing was accepted."""
-    earlier: RequestRow | None = None
+    earlier: RequestRow | None
     """The request with the same key that has accepted this batch already."""
 
 
-class Inventories(Protocol):
-    def inventory(self, snapshot: Snapshot) -> Inventory: ...
-
-
 class Acceptor:
-    def __init__(self, ledger: Ledger, inventories: Inventories, witness: Witness) -> None:
+    def __init__(self, ledger: Ledger, inventory: Callable[[Snapshot], Inventory], witness: Witness) -> None:
         self._ledger = ledger
-        self._inventories = inventories
+        self._inventory = inventory
         self._witness = witness
 
     def accept(self, batches: Sequence[Batch]) -> tuple[list[Accepted | Exception], Journal]:
@@ -122,8 +112,13 @@ class Acceptor:
         with self._ledger.writing() as transaction:
             if transaction.history.key_destroyed_at() is not None:  # by another process
                 Secret.destroyed().reveal()  # raises KeyDestroyedError
-            group = _Group.begin(transaction, batches, self._inventories)
-            results = [group.add(batch) for batch in batches]
+            group = self._group(transaction, batches)
+            results: list[Accepted | Exception] = []
+            for batch in batches:
+                try:
+                    results.append(group.add(batch))
+                except InputError as error:  # the others' requests are not concerned
+                    results.append(error)
             if group.acceptances:
                 transaction.accept(group.acceptances)
             for batch, result in zip(batches, results, strict=True):
@@ -137,56 +132,46 @@ class Acceptor:
             journal = self._witness.missing(transaction) if group.acceptances else Journal({}, None)
         return results, journal
 
-    def look(self, batches: Sequence[Batch]) -> list[Accepted | Exception]:
-        """The results that `accept` would return; changes nothing."""
+    def look(self, batches: Sequence[Batch]) -> list[Accepted]:
+        """The results that `accept` would return, or the first error among them; changes nothing."""
         with self._ledger.reading() as transaction:
-            group = _Group.begin(transaction, batches, self._inventories)
+            group = self._group(transaction, batches)
             return [group.add(batch) for batch in batches]
 
+    def _group(self, transaction: Transaction, batches: Sequence[Batch]) -> _Group:
+        return _Group(transaction, batches, self._inventory(transaction.snapshot()))
 
-@dataclass
+
 class _Group:
     """Batches of one transaction, added one by one."""
 
-    inventory: Inventory
-    rows: dict[bytes, RecordRow]
-    by_subject: dict[bytes, list[RecordRow]]
-    gone: dict[bytes, int]
-    requests: dict[bytes, RequestRow | None]
-    acceptances: list[Acceptance] = field(default_factory=list)
-
-    @classmethod
-    def begin(cls, transaction: Transaction, batches: Sequence[Batch], inventories: Inventories) -> _Group:
+    def __init__(self, transaction: Transaction, batches: Sequence[Batch], inventory: Inventory) -> None:
         located = transaction.locate(
             records={token for batch in batches for token in batch.records},
             subjects={token for batch in batches for token in batch.subjects},
         )
         refuse_if_lost(transaction, located, frozenset[bytes]().union(*(batch.in_files for batch in batches)))
-        by_subject: dict[bytes, list[RecordRow]] = {}
+        self.inventory = inventory
+        self.rows = {row.token: row for row in located.rows}
+        self.by_subject: dict[bytes, list[RecordRow]] = {}
         for row in located.rows:
             if row.subject is not None:
-                by_subject.setdefault(row.subject, []).append(row)
-        return cls(
-            inventory=inventories.inventory(transaction.snapshot()),
-            rows={row.token: row for row in located.rows},
-            by_subject=by_subject,
-            gone=dict(located.gone),
-            requests={batch.key: transaction.history.request(batch.key) for batch in batches if batch.key is not None},
-        )
+                self.by_subject.setdefault(row.subject, []).append(row)
+        self.gone = dict(located.gone)
+        keys = {batch.request.key for batch in batches if batch.request.key is not None}
+        self.requests = {key: transaction.history.request(key) for key in keys}
+        self.acceptances: list[Acceptance] = []
 
-    def add(self, batch: Batch) -> Accepted | Exception:
+    def add(self, batch: Batch) -> Accepted:
         """Take the requested records that no earlier batch of the group has taken."""
-        before, earlier = self.inventory, None if batch.key is None else self.requests[batch.key]
-        if earlier is not None and earlier.content != batch.content:
-            return InputError(
+        request, before = batch.request, self.inventory
+        earlier = None if request.key is None else self.requests[request.key]
+        if earlier is not None and earlier.content != request.content:
+            raise InputError(
                 "the idempotency key", "was used for a request with other names; use a new key for a new request"
             )
-        if earlier is not None and batch.end <= earlier.names:
-            gone = self._gone(batch)
-            return Accepted(
-                before=before, after=before, tainted=(), rows=(), gone=gone, generation=None, earlier=earlier
-            )
-        gone, rows = self._gone(batch), self._take(batch)
+        repeated = earlier is not None and batch.end <= earlier.names
+        gone, rows = self._gone(batch), [] if repeated else self._take(batch)
         losses = losses_of(rows)
         tainted = plan_deletion(before, losses)
         generation = None
@@ -199,14 +184,27 @@ class _Group:
                     rows=rows,
                     losses=losses,
                     tainted={stage: before.alive[stage] for stage in tainted},
-                    request=batch.key,
-                    waited=time.monotonic() - batch.received,
+                    request=request.key,
+                    waited=time.monotonic() - request.received,
                 )
             )
-        if batch.key is not None and (rows or earlier is not None):  # else it may be a mistake, and the key stays free
-            self._note(batch.key, batch, rows, generation)
+        # A new request that takes nothing may be a mistake, and its key stays free.
+        if request.key is not None and not repeated and (rows or earlier is not None):
+            generations = frozenset() if earlier is None else earlier.generations
+            self.requests[request.key] = RequestRow(
+                content=request.content,
+                names=batch.end,
+                deleted=(0 if earlier is None else earlier.deleted) + sum(row.copies for row in rows),
+                generations=generations if generation is None else generations | {generation},
+            )
         return Accepted(
-            before=before, after=self.inventory, tainted=tainted, rows=tuple(rows), gone=gone, generation=generation
+            before=before,
+            after=self.inventory,
+            tainted=tainted,
+            rows=tuple(rows),
+            gone=gone,
+            generation=generation,
+            earlier=earlier if repeated else None,
         )
 
     def _gone(self, batch: Batch) -> dict[bytes, int]:
@@ -222,16 +220,6 @@ class _Group:
         owned = (row.token for subject in batch.subjects for row in self.by_subject.get(subject, ()))
         taken = {token: self.rows.pop(token) for token in (*batch.records, *owned) if token in self.rows}
         return [row for _, row in sorted(taken.items())]
-
-    def _note(self, key: bytes, batch: Batch, rows: Sequence[RecordRow], generation: int | None) -> None:
-        earlier = self.requests[key]
-        self.requests[key] = RequestRow(
-            content=batch.content,
-            names=batch.end,
-            deleted=(earlier.deleted if earlier else 0) + sum(row.copies for row in rows),
-            generations=(earlier.generations if earlier else frozenset())
-            | ({generation} if generation else frozenset()),
-        )
 
 
 def losses_of(rows: Iterable[RecordRow]) -> dict[Place, int]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from s3t.core import Place, Secret, place_of
 from s3t.errors import IntegrityError
 from s3t.ledger import Ledger, Located, Transaction
+from s3t.recipe import Recipe
 from s3t.store.slices import Slices
 
 if TYPE_CHECKING:
@@ -45,12 +46,7 @@ class Lookup:
     ledger: Ledger
     secret: Secret
     slices: Slices
-    counts: tuple[int, int]
-    """Number of shards, and of slices in each."""
-    spread: tuple[tuple[int, ...] | None, ...]
-    """Slices that each group's records are spread over; (None,) without groups."""
-    has_subjects: bool
-    """True if records may have a subject, which then decides their slice."""
+    recipe: Recipe
 
     def search(self, *, records: Mapping[bytes, str], subjects: Mapping[bytes, str]) -> FileMatches:
         """Matches for all requested subjects, and for the requested records that the ledger does not know.
@@ -58,7 +54,7 @@ class Lookup:
         Of a held request only the tokens are known, and every name is empty: the names in every slice are hashed then.
         """
         names = {("record", token): records[token] for token in self._unknown(records)}
-        if self.has_subjects:
+        if self.recipe.columns.subject is not None:
             names |= {("subject", token): name for token, name in subjects.items()}
         where: dict[Place, dict[tuple[str, bytes], str]] = {}
         for (kind, token), name in names.items():
@@ -93,13 +89,15 @@ class Lookup:
 
     def _places(self, kind: str, name: str) -> set[Place]:
         """Slices that can hold a record, or a subject's records."""
-        shards, slices = self.counts
-        if not name or (self.has_subjects and kind == "record"):  # its subject, which decides the slice, is unknown
+        partition = self.recipe.partition
+        shards, slices, group = partition.shards, partition.slices, partition.group
+        # A record's subject, which decides its slice, is unknown.
+        if not name or (kind == "record" and self.recipe.columns.subject is not None):
             return {Place(shard, index) for shard in range(shards) for index in range(slices)}
         subject = name if kind == "subject" else None
+        spread = [None] if group is None else [*map(group.among, group.slices)]
         return {
-            place_of(name, subject, secret=self.secret, shards=shards, slices=slices, among=among)
-            for among in self.spread
+            place_of(name, subject, secret=self.secret, shards=shards, slices=slices, among=among) for among in spread
         }
 
     def _matches(self, names: pa.Table, asked: Mapping[tuple[str, bytes], str]) -> Iterator[tuple[bytes, bytes]]:

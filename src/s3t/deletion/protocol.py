@@ -1,17 +1,7 @@
-"""The durable protocol of a deletion, from the request to the last byte.
+"""The durable protocol of a deletion, from the request to the last byte; docs/architecture.md has its steps.
 
-    accept     one ledger transaction: the records and every stage above them are out of use, durably
-    journal    the witness outside of the run folder has it, so that a restored backup is recognised
-    fence      no open run has an answer on its way that uses them: the deletion is effective
-    forget     this process's memory lets go of them, trunk states included
-    remove     artifacts and manifests; exports; what killed processes left
-    supersede  slices get versions without the records, and their older versions go
-    wipe       rows that were removed leave the ledger's files
-    settle     the ledger notes that the deletion is erased
-
-`Deleter` takes a request through all of it. What a crash, a refusal or the recipe left for later, `Eraser` goes on with
-from `journal`: an opening, training, a server's thread, `s3t erase`. Each step may be done twice. A crash before
-acceptance leaves the run as it was.
+`Deleter` takes a request through all of them. What a crash, a refusal or the recipe left for later, `Eraser` goes on
+with from `journal`: an opening, training, a server's thread, `s3t erase`.
 
 A slice's next version is condemned before it is put; the transaction that makes it current condemns the version before
 it. So a crash leaves nothing that the ledger does not know. docs/guarantees.md lists the places that are gone through.
@@ -36,12 +26,11 @@ from s3t.deletion.withdrawal import Withdrawer
 from s3t.deletion.witness import Witness, why_older
 from s3t.errors import BlockedError, FsyncError, IntegrityError, RestoredError, StorageError, itemised
 from s3t.events import Progress, WorkStep, silent
-from s3t.ledger import Clone, ExportRow, Ledger, SliceState, Snapshot, ToErase, Transaction
-from s3t.ledger.locks import RunLock, hold, try_hold
+from s3t.ledger import Clone, ExportRow, Ledger, SliceState, Snapshot, ToErase
+from s3t.ledger.locks import RunLock, hold
 from s3t.ledger.presence import Presence
 from s3t.results.log import LogEntry
 from s3t.store.artifacts import Artifacts, blobs_of
-from s3t.store.blobs import Blobs
 from s3t.store.disk import storage_errors
 from s3t.store.folder import Layout, lasting_identity, read_home
 from s3t.store.slices import Slices, slice_digest, without_records
@@ -67,29 +56,12 @@ class Memory(Protocol):
     def forget(self, places: Collection[Place]) -> None: ...
 
 
-@dataclass(kw_only=True)
-class _Work:
-    """One walk through the places, from the state at which it began."""
-
-    generation: int
-    to_erase: ToErase
-    exports: Sequence[ExportRow]
-    """Exports that are not withdrawn."""
-    clones: Collection[Clone]
-    """Clones that are being made, and those that a killed process left."""
-    removed_artifacts: Collection[tuple[int, str]] = ()
-    """(shard, key) of each that is removed, which the ledger does not know yet."""
-    removed_versions: Collection[tuple[Place, str]] = ()
-    """Versions of slices, likewise."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Eraser:
     """Takes one run's accepted deletions to their end."""
 
     ledger: Ledger
     store: Artifacts
-    blobs: Blobs
     secret: Secret
     run: Path
     slices: Slices
@@ -148,7 +120,7 @@ class Eraser:
         if snapshot.condemned or (snapshot.waiting_since is not None and (everything or self.due(snapshot))):
             if self._requests and not wait:  # checked last: such a request may have made it due
                 return
-            lock = hold(self.lock) if wait else try_hold(self.lock, wait=0)
+            lock = hold(self.lock) if wait else self.lock.try_hold(wait=0)
             with after_refusal(OUT_OF_USE), lock as taken:
                 if taken:
                     self.erase(everything=everything, withdraw=withdraw)
@@ -185,10 +157,11 @@ class Eraser:
                 # The process that accepted a deletion may have been killed before it noted it there.
                 journal = self.witness.missing(transaction)
                 if due:
-                    work = self._work(transaction, everything=everything)
+                    received_by = math.inf if everything else time.time() - self.within
+                    work, clones = transaction.to_erase(received_by=received_by), transaction.rows.all(Clone)
             self.witness.note(*journal)
             if due:
-                self._go_through(work)
+                self._go_through(work, clones)
             elif withdraw:
                 self.withdrawer.withdraw_tainted()
                 self.settle()
@@ -197,30 +170,24 @@ class Eraser:
                 self.settle()
             raise
 
-    def _work(self, transaction: Transaction, *, everything: bool) -> _Work:
-        return _Work(
-            generation=transaction.snapshot().generation,
-            to_erase=transaction.to_erase(received_by=math.inf if everything else time.time() - self.within),
-            exports=transaction.exports.standing(),
-            clones=transaction.rows.all(Clone),
-        )
-
-    def _go_through(self, work: _Work) -> None:
+    def _go_through(self, work: ToErase, clones: Collection[Clone]) -> None:
         """Go through the places; each is tried, whatever another has refused."""
-        steps: tuple[Callable[[_Work], None], ...] = (
-            lambda work: self.memory.forget(work.to_erase.since.keys()),  # and the trunk cache
-            self._remove_artifacts,  # and their manifests
-            lambda work: self.withdrawer.withdraw_tainted(work.exports),
-            lambda work: self._sweep_parts(work.clones),  # temporary files, unfinished runs
-            self._supersede,
-            self._note_removed,
-            self._refuse_clones,
+        artifacts: set[tuple[int, str]] = set()  # removed, which the ledger does not know yet
+        versions: set[tuple[Place, str]] = set()  # likewise
+        steps: tuple[Callable[[], None], ...] = (
+            lambda: self.memory.forget(work.since.keys()),  # and the trunk cache
+            lambda: self._remove_artifacts(work, artifacts),  # and their manifests
+            self.withdrawer.withdraw_tainted,
+            lambda: self._sweep_parts(clones),  # temporary files, unfinished runs
+            lambda: self._supersede(work, versions),
+            lambda: self._note_removed(artifacts, versions),
+            lambda: self._refuse_clones(clones),
             self._wipe,
         )
         refused: list[StorageError | IntegrityError] = []
         for step in steps:
             with _collected(refused):
-                step(work)
+                step()
         _raise_all(refused)
         with self.ledger.writing() as transaction:
             transaction.note_walked(work.generation)
@@ -237,7 +204,7 @@ class Eraser:
 
         Lists the store; called when a run is opened, and when the operator erases. Nothing if another process erases.
         """
-        with try_hold(self.lock, wait=0) as taken:
+        with self.lock.try_hold(wait=0) as taken:
             if not taken:
                 return
             with storage_errors("looking for what killed processes left"):
@@ -262,26 +229,19 @@ class Eraser:
         """
         for place, digests in versions.items():
             current = snapshot.slices[place].digest if place in snapshot.slices else ""
-            if (strays := digests - {current}) and (self.secret.salt is None or self._is_whole(place, current)):
+            if (strays := digests - {current}) and (self.secret.salt is None or self.slices.is_whole(place, current)):
                 yield from ((place, digest) for digest in strays)
-
-    def _is_whole(self, place: Place, digest: str) -> bool:
-        try:
-            self.slices.read(place, digest)
-        except IntegrityError:
-            return False
-        return True
 
     def _sweep_parts(self, clones: Collection[Clone]) -> None:
         """Remove unfinished files, except those of living trainers. All other writers hold the run's lock."""
         self._remove_unfinished(clones)
         with storage_errors("removing temporary files"):
-            parts = self.blobs.parts()  # first, as in `sweep`
+            parts = self.store.blobs.parts()  # first, as in `sweep`
             if parts:
                 with self.ledger.writing() as transaction:
                     transaction.sessions.end_dead()
                     announced = transaction.sessions.announced()
-                self.blobs.erase_parts(parts, sparing={name for each in announced for name in blobs_of(*each)})
+                self.store.blobs.erase_parts(parts, sparing={name for each in announced for name in blobs_of(*each)})
 
     def _remove_unfinished(self, clones: Collection[Clone]) -> None:
         """Remove what killed processes left of this run's init, and of its clones wherever they were to be."""
@@ -298,30 +258,31 @@ class Eraser:
             with self.ledger.writing() as transaction:
                 transaction.rows.discard(gone)
 
-    def _remove_artifacts(self, work: _Work) -> None:
+    def _remove_artifacts(self, work: ToErase, removed: set[tuple[int, str]]) -> None:
         with storage_errors("erasing artifacts"):
-            self.store.erase(set(work.to_erase.artifacts))
-        work.removed_artifacts = work.to_erase.artifacts
+            self.store.erase(set(work.artifacts))
+        removed.update(work.artifacts)
 
-    def _supersede(self, work: _Work) -> None:
+    def _supersede(self, work: ToErase, removed: set[tuple[Place, str]]) -> None:
         """Give slices a version without their deleted records, and remove condemned versions."""
         new: dict[Place, str] = {}
         refused: list[StorageError | IntegrityError] = []
-        slices, versions = work.to_erase.slices, work.to_erase.versions
-        for place, gone in sorted(work.to_erase.records.items()):
+        slices, versions = work.slices, work.versions
+        for place, gone in sorted(work.records.items()):
             with _collected(refused):
                 new[place] = self._put_next(place, gone, state=slices[place])
         if new:
             with self.ledger.writing() as transaction:
                 for place, digest in new.items():
-                    old, gone = slices[place].digest, work.to_erase.records[place]
+                    old, gone = slices[place].digest, work.records[place]
                     if not transaction.supersede(place, old=old, new=digest, gone=gone):
-                        refused.append(_lost_lock(place))
+                        lost = "was superseded by another process meanwhile: this one has lost the run's lock"
+                        refused.append(StorageError(f"slice {place.slice} of shard {place.shard} {lost}"))
                 _, versions = transaction.condemned()
         with _collected(refused):
             with storage_errors("erasing versions of slices"):
                 self.slices.erase(versions)
-            work.removed_versions = versions
+            removed.update(versions)
         _raise_all(refused)
 
     def _put_next(self, place: Place, tokens: Collection[bytes], *, state: SliceState) -> str:
@@ -337,10 +298,10 @@ class Eraser:
         with storage_errors("storing the next version of a slice"):
             return self.slices.put(place, kept)
 
-    def _note_removed(self, work: _Work) -> None:
-        if work.removed_artifacts or work.removed_versions:
+    def _note_removed(self, artifacts: Collection[tuple[int, str]], versions: Collection[tuple[Place, str]]) -> None:
+        if artifacts or versions:
             with self.ledger.writing() as transaction:
-                transaction.note_removed(work.removed_artifacts, versions=work.removed_versions)
+                transaction.note_removed(artifacts, versions=versions)
 
     def check_slices(self) -> None:
         """Compare every slice's current version with its digest: one with other rows may hold deleted records."""
@@ -358,9 +319,9 @@ class Eraser:
                 f"wrong:{itemised(problems)}"
             )
 
-    def _refuse_clones(self, work: _Work) -> None:
+    def _refuse_clones(self, before: Collection[Clone]) -> None:
         """Clones that are being made hold records, too; those of killed processes are gone by now."""
-        if not work.clones:
+        if not before:
             return
         with self.ledger.reading() as transaction:
             clones = transaction.rows.all(Clone)
@@ -380,7 +341,7 @@ class Eraser:
         with self.ledger.writing() as transaction:
             transaction.rows.discard(filter(_is_elsewhere, transaction.rows.all(Clone)))
 
-    def _wipe(self, _work: _Work) -> None:
+    def _wipe(self) -> None:
         if not self.ledger.wipe():
             raise BlockedError(
                 "the ledger keeps rows that were removed, because a reader still uses them",
@@ -397,13 +358,6 @@ def _is_elsewhere(clone: Clone) -> bool:
         return clone.host != platform.node() or lasting_identity(clone.path.parent) != clone.beside
     except OSError:
         return True
-
-
-def _lost_lock(place: Place) -> StorageError:
-    return StorageError(
-        f"slice {place.slice} of shard {place.shard} was superseded by another process meanwhile: this one has lost "
-        "the run's lock"
-    )
 
 
 @contextmanager
@@ -455,15 +409,7 @@ class Outcome:
 class Deleter:
     """Deletes records of one run. Safe to share among threads; processes and hosts come one after the other."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        acceptor: Acceptor,
-        lookup: Lookup,
-        eraser: Eraser,
-        presence: Presence,
-    ) -> None:
-        self._ledger = ledger
+    def __init__(self, acceptor: Acceptor, lookup: Lookup, eraser: Eraser, presence: Presence) -> None:
         self._acceptor = acceptor
         self._lookup = lookup
         self._eraser = eraser
@@ -492,7 +438,7 @@ class Deleter:
         batches = [replace(batch, in_files=in_files.of(batch)) for batch in request.batches(BATCH_NAMES)]
         if dry_run:
             with after_refusal(NOTHING_CHANGED):
-                return _outcome(request, in_files, [_or_raise(result) for result in self._acceptor.look(batches)], ())
+                return _outcome(request, in_files, self._acceptor.look(batches), ())
         accepted: list[Accepted] = []
         with self._eraser.accepting_batches():
             for batch in batches:
@@ -518,8 +464,9 @@ class Deleter:
 
     def _after_acceptance(self, generations: Collection[int], *, until_erased: bool) -> list[LogEntry]:
         """Fence, erase, and wait; the entries of the log in the end."""
+        ledger = self._eraser.ledger
         with after_refusal(OUT_OF_USE):
-            self._eraser.witness.catch_up(self._ledger, to=max(generations))  # of a repeated one it may have failed
+            self._eraser.witness.catch_up(ledger, to=max(generations))  # of a repeated one it may have failed
             self._presence.look()
             until = time.monotonic() + self.patience
             first = min(until, time.monotonic() + _FIRST_SECONDS) if until_erased else until
@@ -529,14 +476,14 @@ class Deleter:
                     time.sleep(_FIRST_SECONDS)
                 entries = self._fence(generations, until=until, answering=False)
             if not _are_erased(entries):
-                with self._ledger.writing() as transaction:
+                with ledger.writing() as transaction:
                     transaction.settle()  # it may have waited for a process that was killed
                     entries = transaction.history.log(generations)
         return entries
 
     def _erase(self) -> bool:
         """False if a reader, a clone or another eraser is in the way; an open run, or the next opening, goes on."""
-        with try_hold(self._eraser.lock, wait=self.patience) as taken, suppress(BlockedError):
+        with self._eraser.lock.try_hold(wait=self.patience) as taken, suppress(BlockedError):
             if taken:
                 self._eraser.erase()
                 return True
@@ -545,7 +492,7 @@ class Deleter:
     def _fence(self, generations: Collection[int], *, until: float, answering: bool) -> list[LogEntry]:
         """Wait while an open run may use, or, `answering`, answer with, what generations took; their entries then."""
         while True:
-            with self._ledger.reading() as transaction:
+            with self._eraser.ledger.reading() as transaction:
                 entries = transaction.history.log(generations)
                 behind = transaction.sessions.count_behind(max(generations), answering=answering)
             if not behind or time.monotonic() >= until:
@@ -556,12 +503,6 @@ class Deleter:
 
 def _are_erased(entries: Sequence[LogEntry]) -> bool:
     return all(entry.erased_at is not None for entry in entries)
-
-
-def _or_raise(result: Accepted | Exception) -> Accepted:
-    if isinstance(result, Exception):
-        raise result
-    return result
 
 
 def _generations(accepted: Sequence[Accepted]) -> set[int]:

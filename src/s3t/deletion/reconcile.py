@@ -25,8 +25,8 @@ from s3t.core import Place, Secret, tainted_by
 from s3t.deletion.acceptance import losses_of
 from s3t.deletion.protocol import Eraser
 from s3t.errors import IntegrityError, itemised
-from s3t.ledger import Acceptance, RecordRow, SliceState, ToErase, Transaction, schema
-from s3t.ledger.damage import contents_of, rebuild_indexes, remove_wrong_records, structure_problems
+from s3t.ledger import Acceptance, RecordRow, SliceState, schema
+from s3t.ledger.damage import Contents, contents_of, rebuild_indexes, remove_wrong_records, structure_problems
 from s3t.ledger.filling import record_rows
 from s3t.ledger.schema import row_of
 from s3t.results.changes import Reconciliation
@@ -125,17 +125,16 @@ def _explained(eraser: Eraser, witnessed: Set[bytes]) -> dict[Place, _Version]:
         except IntegrityError as error:
             problems[place] = str(error)
     with eraser.ledger.reading() as transaction:
-        slices, work = transaction.snapshot().slices, transaction.to_erase()
-        present = {place: _copies(transaction, place) for place in newest}
-        others = {token for place, each in newest.items() for token in each.copies.keys() - present[place].keys()}
-        located = transaction.locate(records=others, subjects=())
-    elsewhere = {row.token for row in located.rows}  # present in another slice, though it may be deleted later
-    deleted = (located.gone.keys() | witnessed) - elsewhere
+        slices, contents = transaction.snapshot().slices, contents_of(transaction.rows)
+        _, announced = transaction.condemned()  # or superseded
+    elsewhere = {token for rows in contents.records.values() for token in rows}  # though it may be deleted later
+    deleted = (contents.deleted | witnessed) - elsewhere
     for place, version in newest.items():
-        problem = _problem(version, slices[place], present[place], deleted)
-        if problem is None and not _is_known(version, slices[place], present[place], work, place, eraser.secret):
-            problem = "holds the right ids, but other records than any state of the run did"
-        if problem is not None:
+        present, erasing = contents.records.get(place, {}), contents.erasing.get(place, frozenset())
+        known = (place, version.digest) in announced or _is_known(
+            version, slices[place], present.keys(), erasing, eraser.secret
+        )
+        if problem := _problem(version, slices[place], present, deleted, known=known):
             problems[place] = f"{eraser.slices.where(place, version.digest)} {problem}"
     if problems:
         run, lines = eraser.run, itemised(problem for _, problem in sorted(problems.items()))
@@ -168,32 +167,25 @@ def _newest(eraser: Eraser, place: Place, digests: Collection[str], *, state: Sl
     return _Version(digest=digest, rows=rows, copies=copies, whole=whole.keys())
 
 
-def _copies(transaction: Transaction, place: Place) -> dict[bytes, int]:
-    """The ledger's records of a slice, and the number of rows of each."""
-    return {row.token: row.copies for row in transaction.records_in(place)}
-
-
-def _problem(version: _Version, state: SliceState, present: Mapping[bytes, int], deleted: Set[bytes]) -> str | None:
-    """The reason why deletions do not explain the ids in a version; None if they do."""
+def _problem(
+    version: _Version, state: SliceState, present: Mapping[bytes, RecordRow], deleted: Set[bytes], *, known: bool
+) -> str | None:
+    """The reason why deletions do not explain a version; None if they do."""
     if foreign := version.copies.keys() - present.keys() - deleted:
         return f"holds records that were never in this slice: {len(foreign)}. Is it the file of another?"
     both = present.keys() & version.copies.keys()
     if version.digest == state.digest and (lost := present.keys() - both):
         return f"lacks {len(lost)} of {len(present)} records, and nothing says that they were deleted"
-    if any(version.copies[token] != present[token] for token in both):
+    if any(version.copies[token] != present[token].copies for token in both):
         return "holds a record more often or less often than the ledger says"
-    return None
+    return None if known else "holds the right ids, but other records than any state of the run did"
 
 
-def _is_known(
-    version: _Version, state: SliceState, present: Mapping[bytes, int], work: ToErase, place: Place, secret: Secret
-) -> bool:
+def _is_known(version: _Version, state: SliceState, present: Set[bytes], erasing: Set[bytes], secret: Secret) -> bool:
     """True if the ledger's current version may be left of a version, or is it; also if it is newer than the ledger."""
-    if not present.keys() <= version.copies.keys() or version.digest == state.digest:
+    if not present <= version.copies.keys() or version.digest == state.digest:
         return True
-    if (place, version.digest) in work.versions:  # announced, or superseded
-        return True
-    for tokens in (present.keys(), present.keys() | work.records.get(place, frozenset())):
+    for tokens in (present, present | erasing):
         left = without_records(version.rows, version.copies.keys() - tokens, secret)
         if slice_digest(left, secret) == state.digest:
             return True
@@ -231,7 +223,9 @@ def _carry_out(eraser: Eraser, versions: Mapping[Place, _Version]) -> tuple[Plac
     """Change folder and witness to the ledger's state; returns the slices that were changed."""
     ledger = eraser.ledger
     if _has_key(eraser):
-        mended = tuple(place for place, version in versions.items() if _mend(eraser, place, version))
+        with ledger.reading() as transaction:
+            contents = contents_of(transaction.rows)
+        mended = tuple(place for place, version in versions.items() if _mend(eraser, place, version, contents))
     else:
         mended = _remove_unknown(eraser)
     with storage_errors("looking at the artifacts"):  # stages trained after the backup have none
@@ -247,13 +241,11 @@ def _carry_out(eraser: Eraser, versions: Mapping[Place, _Version]) -> tuple[Plac
     return mended
 
 
-def _mend(eraser: Eraser, place: Place, newest: _Version) -> bool:
+def _mend(eraser: Eraser, place: Place, newest: _Version, contents: Contents) -> bool:
     """Make a slice's current version the one that the ledger asks for; True if it was not stored."""
     ledger, secret = eraser.ledger, eraser.secret
-    with ledger.reading() as transaction:
-        current = transaction.snapshot().slices[place].digest
-        erasing = transaction.to_erase().records.get(place, frozenset())
-        gone = newest.copies.keys() - _copies(transaction, place).keys()
+    current, erasing = ledger.snapshot().slices[place].digest, contents.erasing.get(place, frozenset())
+    gone = newest.copies.keys() - contents.records.get(place, {}).keys()
     kept = without_records(newest.rows, gone, secret) if gone else newest.rows
     digest = slice_digest(kept, secret)
     if digest not in newest.whole:

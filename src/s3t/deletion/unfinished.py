@@ -34,10 +34,7 @@ def remove_unfinished(run: Path) -> None:
 
 
 def remove_left(folder: Path) -> bool:
-    """Remove an unfinished folder, and perhaps its ledger in a database; False if its maker may still be running.
-
-    If the database does not answer, the ledger stays: it holds keyed hashes, whose key goes with the folder.
-    """
+    """Remove an unfinished folder, as `remove_run` does; False if its maker may still be running."""
     if folder.exists():
         try:
             changed = folder.stat().st_mtime
@@ -45,9 +42,7 @@ def remove_left(folder: Path) -> bool:
             return False
         if may_be_at_work(folder.name.rpartition(_INIT)[2], seen_at=changed):
             return False
-        with suppress(S3TError):  # there is no ledger before there is a description
-            Ledger.drop_at(address_of(Layout(folder), read_description(Layout(folder))))
-        remove_folder_durably(folder)  # another process may remove it, too
+        remove_run(folder)  # another process may remove it, too
     return True
 
 
@@ -75,7 +70,10 @@ def _remove_runs(folder: Path) -> None:
 
 
 def remove_run(folder: Path) -> None:
-    """Remove a run that nobody keeps, or what there is of it: its ledger, its memory of deletions, its folder."""
+    """Remove a run that nobody keeps, or what there is of it: its memory of deletions, its ledger, its folder.
+
+    If a database does not answer, the ledger stays there: it holds keyed hashes, whose key goes with the folder.
+    """
     with suppress(S3TError):  # there is neither before there is a description
         description = read_description(Layout(folder))
         Witness.of_run(description.run).path.unlink(missing_ok=True)

@@ -8,21 +8,32 @@ deletion is not erased.
 from __future__ import annotations
 
 import json
+import os
 import platform
+import re
+import signal
+import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 
 from s3t.deletion.witness import VARIABLE, state_folder
-from s3t.errors import FsyncError, InputError
+from s3t.errors import InputError
 from s3t.export.folders import File, is_being_written, left_behind, part_folder, remove_unchanged
 from s3t.ledger import ExportRow, Ledger
 from s3t.ledger.exports import is_of
 from s3t.ledger.schema import row_of, value_of
 from s3t.store.disk import append_durably, make_folder, remove_folder_durably, storage_errors
 from s3t.wording import did_you_mean
+
+HOOK_SECONDS = 60.0
+"""Time that the command may take."""
+_SECRETS = ("S3T_SECRET", "S3T_SECRET_FILE", "S3T_LEDGER", "PGPASSWORD")
+"""Variables of the environment that the command does not get."""
+_STDERR = 2
 
 
 class ExportMemory:
@@ -107,16 +118,15 @@ class Withdrawer:
     failures: dict[str, str] = field(default_factory=dict, init=False)
     """Reasons why this process could not withdraw exports, by the export's mark."""
 
-    def withdraw_tainted(self, standing: Sequence[ExportRow] | None = None) -> None:
+    def withdraw_tainted(self) -> None:
         """Remove the files of exports with deleted records in them, and run the command for each.
 
-        `standing` are those that the ledger has, if the caller knows. Nothing is raised where a file or a command
-        refuses: the deletion waits for the export, and the status says why.
+        Nothing is raised where a file or a command refuses: the deletion waits for the export, and the status says why.
         """
-        if standing is not None and not standing:
-            return
         with self.ledger.reading() as transaction:
             exports = transaction.exports.standing()
+        if not exports:
+            return
         self.remove_unfinished(exports)
         with self.ledger.reading() as transaction:
             tainted = transaction.exports.to_withdraw()
@@ -124,8 +134,6 @@ class Withdrawer:
             if not _is_in_work(export):
                 try:
                     problem = self._withdraw(export)
-                except FsyncError:
-                    raise
                 except OSError as error:
                     problem = f"{error.filename or export.path}: {error.strerror or error}"
                 if problem is None:
@@ -139,8 +147,6 @@ class Withdrawer:
         changed = remove_unchanged(export.path, files) if here else []
         if not self.hook:
             return f"{changed[0]} was changed, and stays" if changed else None
-        from s3t.deletion.hook import run_hook  # here: most runs have none
-
         values = {"name": export.label, "path": str(export.path), "host": export.host}
         if (problem := run_hook(self.hook, values)) is not None:
             return problem
@@ -157,8 +163,6 @@ class Withdrawer:
                     remove_folder_durably(part_folder(export.output, export.mark))
                     if export.name and export.path.exists():  # a server may have found it there
                         continue
-                except FsyncError:
-                    raise
                 except OSError as error:
                     self.failures[export.mark] = f"{error.filename}: {error.strerror or error}"
                     continue
@@ -202,7 +206,7 @@ class Withdrawer:
         problems = [
             f"export {export.label} is being written by another process; try again when it has ended"
             for export in exports
-            if export.made_at is None and _is_in_work(export)
+            if _is_in_work(export)
         ]
         problems += [
             f"{path} is still there; remove it, and unload it wherever it is served"
@@ -244,3 +248,38 @@ def files_of(export: ExportRow) -> tuple[File, ...]:
 
 def _is_in_work(export: ExportRow) -> bool:
     return export.made_at is None and is_being_written(export.mark, announced_at=export.announced_at)
+
+
+def run_hook(arguments: Sequence[str], values: Mapping[str, str], *, seconds: float = HOOK_SECONDS) -> str | None:
+    """Run the operator's command that unloads and deletes an export, without a shell, and with values in place of
+    `{name}`, `{path}` and `{host}`; returns why it failed, else None.
+
+    Its standard input is empty, and its output goes to standard error: standard output is for results.
+    """
+    line = [_filled(argument, values) for argument in arguments]
+    environment = {name: value for name, value in os.environ.items() if name not in _SECRETS}
+    try:
+        process = subprocess.Popen(  # noqa: S603 - the operator's own command, without a shell
+            line, stdin=subprocess.DEVNULL, stdout=_STDERR, env=environment, start_new_session=True
+        )
+    except (OSError, ValueError) as error:
+        return f"{line[0]} could not be started: {getattr(error, 'strerror', None) or error}"
+    try:
+        status = process.wait(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        return f"{line[0]} took longer than {seconds:.0f} s, and was killed"
+    finally:
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    return None if status == 0 else f"{line[0]} ended with {status}"
+
+
+def _filled(argument: str, values: Mapping[str, str]) -> str:
+    """An argument with values in place; what a value itself holds in braces stays.
+
+    >>> _filled("{host}:{path}", {"host": "h", "path": "/srv/{host}"})
+    'h:/srv/{host}'
+    """
+    return re.sub(r"\{(\w+)\}", lambda found: values.get(found[1], found[0]), argument)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from s3t.errors import StorageError
 from s3t.ledger import Ledger, Transaction
-from s3t.store.disk import append_durably, make_folder, storage_errors
+from s3t.store.disk import append_durably, identity_of, make_folder, storage_errors
 
 if TYPE_CHECKING:
     from s3t.store.slices import Slices
@@ -82,7 +82,7 @@ class Witness:
     """The witness of one run. Lines are kept in memory; later readings read what was added."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self._noted: int | None = None  # generation up to which the file has all deletions
         self._noting, self._reading = threading.Lock(), threading.Lock()
         self._file: tuple[int, int] | None = None  # device and inode of the file that was read
@@ -93,10 +93,6 @@ class Witness:
     def of_run(cls, run: str) -> Witness:
         """The witness of a run's id, on this machine."""
         return cls(state_folder() / f"{run}.deletions")
-
-    @property
-    def path(self) -> Path:
-        return self._path
 
     def lines(self) -> list[Line]:
         """Every whole line, in order. A line that a crash tore belongs to no acknowledged deletion."""
@@ -113,7 +109,7 @@ class Witness:
         if not lines:
             return []
         tokens: set[bytes] = set()
-        with self._errors(), self._path.open("rb") as file:
+        with self._errors(), self.path.open("rb") as file:
             for line in lines:
                 file.seek(line.begin)
                 tokens.update(bytes.fromhex(token) for token in json.loads(file.read(line.length))["tokens"])
@@ -143,12 +139,12 @@ class Witness:
         """
         with self._errors(), self._noting:
             if deletions:
-                make_folder(self._path.parent)
+                make_folder(self.path.parent)
                 lines = [
                     json.dumps({"generation": number, "mark": mark, "tokens": [token.hex() for token in tokens]})
                     for number, (mark, tokens) in sorted(deletions.items())
                 ]
-                append_durably(self._path, "".join(f"{line}\n" for line in lines).encode())
+                append_durably(self.path, "".join(f"{line}\n" for line in lines).encode())
             if noted is not None:
                 self._noted = max(noted, self._noted or 0)
 
@@ -161,27 +157,25 @@ class Witness:
 
     def note_again(self, ledger: Ledger) -> None:
         """Note every deletion of the ledger again of which a token is missing: its line may be damaged."""
-        noted = set(Witness(self._path).tokens())
+        noted = set(Witness(self.path).tokens())
         with ledger.reading() as transaction:
             deletions = transaction.history.deleted_since(-1)
         self.note({number: row for number, row in deletions.items() if not noted.issuperset(row[1])})
 
     def _errors(self) -> AbstractContextManager[None]:
-        return storage_errors(
-            f"using {self._path}, the memory of deletions ({VARIABLE} may name another folder for it)"
-        )
+        return storage_errors(f"using {self.path}, the memory of deletions ({VARIABLE} may name another folder for it)")
 
     def _look(self) -> list[Line]:
         """Read what was added since the last reading."""
         try:
-            file = self._path.open("rb")
+            file = self.path.open("rb")
         except FileNotFoundError:
             self._file, self._lines, self._read = None, [], 0
             return []
         with file:
             status = os.fstat(file.fileno())
-            if (status.st_dev, status.st_ino) != self._file or status.st_size < self._read:  # another file was put here
-                self._file, self._lines, self._read = (status.st_dev, status.st_ino), [], 0
+            if identity_of(status) != self._file or status.st_size < self._read:  # another file was put here
+                self._file, self._lines, self._read = identity_of(status), [], 0
             file.seek(self._read)
             content = file.read()
         begin, whole = self._read, content.rfind(b"\n") + 1

@@ -91,13 +91,8 @@ def without_password(url: str) -> str:
 
 
 def _bare(url: URL) -> str:
-    query = {name: value for name, value in url.query.items() if name not in _SECRET}
-    bare = URL.create(url.drivername, url.username, None, url.host, url.port, url.database, query)
+    bare = url.difference_update_query(["password", "sslpassword"])._replace(password=None)
     return bare.render_as_string(hide_password=False)
-
-
-_SECRET = ("password", "sslpassword")
-"""Secret fields of a URL's query."""
 
 
 def address_of(layout: Layout, description: Description) -> Address:

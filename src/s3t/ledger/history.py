@@ -38,11 +38,7 @@ class History:
 
     def _entries(self, rows: Iterable[Any]) -> list[LogEntry]:
         waited_for = ExportRows(self._rows).waited_for()
-        names = LogEntry.model_fields.keys() - {"to_withdraw"}
-        entries = (
-            LogEntry(**{name: row._mapping[name] for name in names}, to_withdraw=waited_for.get(row.generation, ()))
-            for row in rows
-        )
+        entries = (LogEntry(**row._mapping, to_withdraw=waited_for.get(row.generation, ())) for row in rows)
         return sorted(entries, key=lambda entry: entry.generation)
 
     def marks(self) -> dict[int, str]:

@@ -15,6 +15,7 @@ from weakref import WeakSet
 
 from sqlalchemy import Connection, inspect, text
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import PoolProxiedConnection
 
 from s3t.aftermath import OUTCOME_UNKNOWN
 from s3t.core import Place
@@ -54,37 +55,6 @@ from s3t.store.disk import (
     storage_errors,
     sync_folder,
 )
-
-
-class DataVersion:
-    """SQLite's `PRAGMA data_version`, on a connection of its own.
-
-    Two values are different if anybody else, of this process or another, has committed in between. The connection's own
-    commits do not change SQLite's value; this one makes none. Safe to share among threads.
-    """
-
-    def __init__(self, database: Path, *, timeout: float) -> None:
-        self._turn = threading.Lock()
-        address = f"{database.absolute().as_uri()}?mode=rw"
-        self._connection: sqlite3.Connection | None = sqlite3.connect(
-            address, uri=True, timeout=timeout, isolation_level=None, check_same_thread=False
-        )
-        # A connection lies in a reference cycle, and would stay open until that is collected.
-        weakref.finalize(self, self._connection.close).atexit = False
-
-    def now(self) -> int:
-        with self._turn:
-            if self._connection is None:
-                raise ClosedError
-            with closing(self._connection.execute("PRAGMA data_version")) as cursor:
-                return int(cursor.fetchone()[0])
-
-    def close(self) -> None:
-        with self._turn:
-            if self._connection is not None:
-                self._connection.close()
-            self._connection = None
-
 
 _LOCK_TIMEOUT = "55P03"
 _IDLE_TIMEOUT = "25P03"  # PostgreSQL ended a transaction that was idle for too long: before any commit
@@ -201,6 +171,11 @@ class Ledger:
     """
 
     def __init__(self, address: Address, *, folder: OpenedFolder | None = None, key: bytes | None = None) -> None:
+        if isinstance(address, Path) and not address.is_file():
+            raise IntegrityError(
+                f"{address}: the run's ledger is missing; put it back from a backup, and what opens the run "
+                "next says what was deleted since"
+            )
         self._address, self.kind = address, kind_of(address)
         self._folder = OpenedFolder.of(address.parent) if folder is None and isinstance(address, Path) else folder
         self.check_place = _place_check(address, self._folder)
@@ -217,10 +192,10 @@ class Ledger:
         """True if the run's secret had been destroyed when the ledger was opened."""
         self.read_only = isinstance(address, Path) and is_read_only(address.parent)
         """True if its file is on a file system that is mounted read-only."""
-        self._version: DataVersion | None = None
+        self._observer: PoolProxiedConnection | None = None
+        """Commits nothing, and tells by SQLite's `data_version` whether any other connection has."""
+        self._observing = threading.Lock()
         if isinstance(address, Path):
-            if not self.read_only:
-                self._version = DataVersion(address, timeout=BUSY_TIMEOUT_SECONDS)
             note_open(self)
             # Connections close with a ledger that is garbage-collected; a reference cycle would keep them open.
             weakref.finalize(self, self.engine.dispose).atexit = False
@@ -270,7 +245,7 @@ class Ledger:
     @classmethod
     def open(cls, address: Address, *, folder: OpenedFolder | None = None) -> Ledger:
         """The ledger at an address; `folder` is the run's, or None: that of SQLite's file."""
-        ledger = cls._at(address, folder=folder)
+        ledger = cls(address, folder=folder)
         try:
             with ledger._transaction(writing=False) as connection:
                 _check_tables(address, set(inspect(connection).get_table_names()))
@@ -282,15 +257,6 @@ class Ledger:
             ledger.close()
             raise
         return ledger
-
-    @classmethod
-    def _at(cls, address: Address, *, folder: OpenedFolder | None = None, key: bytes | None = None) -> Ledger:
-        if isinstance(address, Path) and not address.is_file():
-            raise IntegrityError(
-                f"{address}: the run's ledger is missing; put it back from a backup, and what opens the run "
-                "next says what was deleted since"
-            )
-        return cls(address, folder=folder, key=key)
 
     def close(self) -> None:
         """Write SQLite's log back and release connections. May be called twice; later uses raise ClosedError.
@@ -305,15 +271,17 @@ class Ledger:
                 self._write_log_back()  # SQLite does it, too, but hides a failure
             except FsyncError:
                 return  # SQLite would try it again when the last connection closes
-        if self._version is not None:
-            self._version.close()
+        with self._observing:
+            if self._observer is not None:
+                self._observer.close()
+            self._observer = None
         self.engine.dispose()
         self.engine.pool.dispose()  # connections that other threads still use are closed when they give them back
         _open.discard(self)
 
     def again(self) -> Ledger:
         """A new handle on the same ledger, also if this one is closed."""
-        return self._at(self._address, folder=self._folder, key=self._key)
+        return type(self)(self._address, folder=self._folder, key=self._key)
 
     def check_rows(self, key: bytes) -> None:
         """Check every row that is read from here on, with the key that the rows were written with."""
@@ -338,11 +306,8 @@ class Ledger:
     def drop_at(cls, address: Address) -> None:
         """Remove the ledger at an address, as `drop` does."""
         if isinstance(address, PostgresAddress):
-            ledger = cls(address)
-            try:
+            with closing(cls(address)) as ledger:
                 ledger.drop()
-            finally:
-                ledger.close()
 
     def lock(self, path: Path) -> RunLock:
         """The run's lock: the file at `path`, or an advisory lock of PostgreSQL."""
@@ -385,13 +350,16 @@ class Ledger:
         """A value that differs from an earlier one if anything was committed in between; None where that would cost as
         much as reading: in PostgreSQL, and on a read-only mount.
         """
-        if self._version is None:
+        if self.read_only or not isinstance(self._address, Path):
             return None
         refuse_after_fork(self._process)
-        self._refuse_if_closed()
-        self.check_place()
-        with self._refusals():
-            return self._version.now()
+        with self._refusals(), self._observing:
+            self._refuse_if_closed()
+            self.check_place()
+            if self._observer is None:
+                self._observer = self.engine.raw_connection()
+            with closing(self._observer.cursor()) as cursor:
+                return int(cursor.execute("PRAGMA data_version").fetchone()[0])
 
     def snapshot(self, *, anew: bool = False) -> Snapshot:
         """The ledger at its present state. Cheap if nothing has changed since the last one, unless read `anew`."""

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TypeAlias
 
@@ -42,39 +42,34 @@ class RunLock:
         self._threads = threading.RLock()
         self._depth = 0
 
-    def acquire(self, *, wait: float) -> ExitStack | None:
-        """Take the lock, which is given back with the stack; None if it could not be taken within `wait` seconds."""
+    @contextmanager
+    def try_hold(self, *, wait: float) -> Iterator[bool]:
+        """Hold the lock while within; yields False if it could not be taken within `wait` seconds."""
         until = time.monotonic() + wait
         if not self._threads.acquire(timeout=min(wait, threading.TIMEOUT_MAX)):
-            return None
+            yield False
+            return
         with ExitStack() as held:
             held.callback(self._threads.release)
             if self._depth == 0:
                 while (give := self._take()) is None:
                     if time.monotonic() >= until:
-                        return None
+                        held.close()
+                        yield False
+                        return
                     time.sleep(_POLL_SECONDS)
                 held.callback(give)
                 self._check()
-            held.callback(self._note, self._depth)
-            self._note(self._depth + 1)
-            return held.pop_all()
-
-    def _note(self, depth: int) -> None:
-        self._depth = depth
-
-
-@contextmanager
-def try_hold(lock: RunLock, *, wait: float) -> Iterator[bool]:
-    """Hold the lock while within; yields False if it could not be taken within `wait` seconds."""
-    held = lock.acquire(wait=wait)
-    with held or nullcontext():
-        yield held is not None
+            self._depth += 1
+            try:
+                yield True
+            finally:
+                self._depth -= 1
 
 
 @contextmanager
 def hold(lock: RunLock) -> Iterator[bool]:
-    with try_hold(lock, wait=NEEDED_SECONDS) as taken:
+    with lock.try_hold(wait=NEEDED_SECONDS) as taken:
         if not taken:
             raise StorageError(
                 f"another process has held the run's lock for {NEEDED_SECONDS:.0f} seconds: it erases, or adds "

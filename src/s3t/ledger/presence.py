@@ -259,7 +259,7 @@ class Presence:
         in_doubt = True
         try:
             with self._ledger.writing() as transaction:
-                ours = transaction.sessions.claim(stage, self.session, again=True)
+                ours = transaction.sessions.claim(stage, self.session)
             in_doubt = ours
             try:
                 yield ours

@@ -25,7 +25,7 @@ from sqlalchemy.dialects import sqlite
 from s3t.core import Place
 from s3t.errors import IntegrityError
 from s3t.ledger import schema
-from s3t.ledger.schema import MAC, order_of, row_of, table_of, value_of
+from s3t.ledger.schema import MAC, of_place, order_of, row_of, table_of, value_of
 
 CHANGES = "changes"
 """Counter, raised whenever anything of a snapshot changes."""
@@ -194,12 +194,12 @@ class Rows:
         deleted record: no unfinished deletion then counts as erased before every place was gone through once more.
         """
         current = {(Place(row.shard, row.slice), row.digest) for row in self.read(schema.slices)} if versions else set()
-        names: list[tuple[int, int | None, str]] = [(shard, None, key) for shard, key in artifacts]
-        names += [(place.shard, place.slice, digest) for place, digest in {*versions} - current]
-        if not names:
+        rows = [{"shard": shard, "name": key, "generation": generation} for shard, key in artifacts]
+        for place, digest in {*versions} - current:
+            rows.append({**of_place(place), "name": digest, "generation": generation})
+        if not rows:
             return
-        columns = "shard", "slice", "name", "generation"
-        self.upsert(schema.condemned, (dict(zip(columns, (*name, generation), strict=True)) for name in names))
+        self.upsert(schema.condemned, rows)
         if generation == 0:
             log = schema.generations
             oldest = select(func.min(log.c.generation)).where(log.c.erased_at.is_(None))

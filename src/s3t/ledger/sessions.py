@@ -137,15 +137,11 @@ class Sessions:
         living = {row.session for row in self._sessions()}
         return {stage for stage, session in self.claims().items() if session in living}
 
-    def claim(self, stage: Stage, session: Session, *, again: bool = False) -> bool:
-        """Take a stage for a session to train; False if a session has it, perhaps this one in another thread.
-
-        With `again`, also if the ledger names this session: it could not be given back the last time.
-        """
+    def claim(self, stage: Stage, session: Session) -> bool:
+        """Take a stage for a session to train; False if another has it. One that it could not give back is its own."""
         # A session that slept until it was removed may still claim; that counts once it is entered again.
-        living = {row.session for row in self.end_dead()}
-        holders = living & {row.session for row in self._rows.read(schema.claims, **of_stage(stage))}
-        if holders and not (again and holders == {session.name}):
+        others = {row.session for row in self.end_dead()} - {session.name}
+        if any(row.session in others for row in self._rows.read(schema.claims, **of_stage(stage))):
             return False
         self._rows.upsert(schema.claims, [{**of_stage(stage), "session": session.name}])
         return True

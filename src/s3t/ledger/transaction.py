@@ -19,16 +19,7 @@ from s3t.ledger.rows import CHANGES, COMMITS, CONFIRMED, KEY_DESTROYED, REMOVALS
 from s3t.ledger.schema import of_place, of_stage, stage_at, value_of
 from s3t.ledger.servers import HeldRequests, Repairs
 from s3t.ledger.sessions import Sessions
-from s3t.ledger.state import (
-    Acceptance,
-    LiveStages,
-    Located,
-    RecordRow,
-    SliceState,
-    Snapshot,
-    ToErase,
-    Trained,
-)
+from s3t.ledger.state import Acceptance, LiveStages, Located, RecordRow, SliceState, Snapshot, ToErase, Trained
 
 
 class Transaction:
@@ -60,32 +51,28 @@ class Transaction:
 
     def _read_snapshot(self, changes: int) -> Snapshot:
         table, erasing, log = schema.slices, schema.erasing_records, schema.generations
-        pending = exists().where(erasing.c.shard == table.c.shard, erasing.c.slice == table.c.slice)
+        holds = exists().where(erasing.c.shard == table.c.shard, erasing.c.slice == table.c.slice)
         slices = {
-            Place(row.shard, row.slice): SliceState(records=row.records, digest=row.digest, pending=bool(row.pending))
-            for row in self.rows.checked(table, self._run(select(table, pending.label("pending"))))
+            Place(row.shard, row.slice): SliceState(records=row.records, digest=row.digest, pending=bool(row.holds))
+            for row in self.rows.checked(table, self._run(select(table, holds.label("holds"))))
         }
-        # The newest generation, the oldest that is not erased, and the oldest with a record in a current version.
-        newest = select(log.c.generation).order_by(log.c.generation.desc()).limit(1)
-        oldest = select(log.c.generation).where(log.c.erased_at.is_(None)).order_by(log.c.received_at).limit(1)
-        held = log.c.generation.in_(select(erasing.c.generation))
-        three = (query.subquery() for query in (newest, oldest, oldest.where(held)))
-        wanted = log.c.generation.in_(union(*(select(query) for query in three)))
-        condemned = exists().select_from(schema.condemned)
-        columns = log, held.label("held"), condemned.label("condemned")
-        entries = self.rows.checked(log, self._run(select(*columns).where(wanted)))
-        if not entries:
+        newest = select(log).order_by(log.c.generation.desc()).limit(1)
+        waiting = select(log).where(log.c.erased_at.is_(None)).order_by(log.c.received_at).limit(1)
+        pending = waiting.where(log.c.generation.in_(select(erasing.c.generation)))
+        last, oldest_waiting, oldest_pending = (
+            next(iter(self.rows.checked(log, self._run(query))), None) for query in (newest, waiting, pending)
+        )
+        if last is None:
             raise damaged(log, 1)
-        waiting = [entry for entry in entries if entry.erased_at is None]
         return Snapshot(
-            generation=max(int(entry.generation) for entry in entries),
+            generation=last.generation,
             changes=changes,
             slices=slices,
             live=self._read_live(),
             walked=self.rows.note(WALKED),
-            pending_since=min((entry.received_at for entry in waiting if entry.held), default=None),
-            waiting_since=min((entry.received_at for entry in waiting), default=None),
-            condemned=bool(entries[0].condemned),
+            pending_since=None if oldest_pending is None else oldest_pending.received_at,
+            waiting_since=None if oldest_waiting is None else oldest_waiting.received_at,
+            condemned=self._run(select(schema.condemned.c.name).limit(1)).first() is not None,
             approved=self.held.approved(),
         )
 
@@ -199,6 +186,7 @@ class Transaction:
             records[Place(row.shard, row.slice)].add(row.token)
         artifacts, versions = self.condemned()
         return ToErase(
+            generation=self.snapshot().generation,
             since=since,
             records={place: frozenset(tokens) for place, tokens in records.items()},
             artifacts=artifacts,

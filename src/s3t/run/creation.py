@@ -31,7 +31,7 @@ from s3t.records.reading import Data
 from s3t.records.splitting import Split
 from s3t.run.notices import Notices, copies_elsewhere
 from s3t.run.parts import slices_of
-from s3t.store.disk import make_folder, storage_errors, sync_folder
+from s3t.store.disk import OpenedFolder, make_folder, storage_errors, sync_folder
 from s3t.store.folder import Description, Home, Layout, write_home, write_layout
 from s3t.store.rows import WINDOW_ROWS
 from s3t.store.secret import secret_of_new_run
@@ -216,7 +216,7 @@ def _write(
     if checked.public is not None:
         write_public(layout.public, checked.public, tmp=layout.tmp)
     make_folder(layout.artifacts)
-    slices = slices_of(layout, secret)
+    slices = slices_of(layout, secret, within=OpenedFolder.of(layout.root))
     states: dict[Place, SliceState] = {}
     for place, rows in checked.records.items():
         states[place] = SliceState(records=rows.num_rows, digest=slices.put(place, rows), pending=False)

@@ -113,7 +113,7 @@ class Exporter:
     def _serving(self, now: Snapshot) -> list[tuple[Stage, ...]]:
         """Models to export, each one's or a mean's."""
         run, inventory = self.parts.layout.root, self.parts.latest.inventory(now)
-        serving = {number: Stage(number, each.prefix) for number, each in inventory.members().items()}
+        serving = inventory.members()
         wanted = list(serving) if self.shard is None else [self.shard]
         if not wanted or any(number not in serving for number in wanted):
             what = f"no shard of {run} has a" if self.shard is None else f"shard {self.shard} of {run} has no"

@@ -29,7 +29,7 @@ from s3t.errors import (
 from s3t.events import Progress, silent
 from s3t.ledger import Ledger, Snapshot
 from s3t.ledger.engines import address_of, is_read_only, read_only_error
-from s3t.ledger.locks import hold, try_hold
+from s3t.ledger.locks import hold
 from s3t.ledger.presence import Presence
 from s3t.recipe import Recipe, training_part, unresolved
 from s3t.run.latest import Latest
@@ -128,8 +128,8 @@ class Parts:
         part = training_part(recipe, labels=description.labels, validation=description.validation)
         self.key_inputs = KeyInputs(secret=secret, base_digest=description.base_digest, training_part=part)
         self.orders = Orders(layout, description, secret)
-        blobs = LocalBlobs(layout.artifacts, tmp=layout.tmp, within=folder)
-        self.store, self.slices = Artifacts(blobs), slices_of(layout, secret, within=folder)
+        self.store = Artifacts(LocalBlobs(layout.artifacts, tmp=layout.tmp, within=folder))
+        self.slices = slices_of(layout, secret, within=folder)
         slices, store, key_inputs, public = self.slices, self.store, self.key_inputs, self.public
 
         def load() -> Workshop:
@@ -163,7 +163,6 @@ class Parts:
         self.eraser = Eraser(
             ledger=ledger,
             store=self.store,
-            blobs=blobs,
             secret=secret,
             run=layout.root,
             slices=self.slices,
@@ -207,16 +206,7 @@ class Parts:
     def lookup(self) -> Lookup:
         from s3t.deletion.lookup import Lookup
 
-        partition = self.recipe.partition
-        group = partition.group
-        return Lookup(
-            ledger=self.ledger,
-            secret=self.secret,
-            slices=self.slices,
-            counts=(partition.shards, partition.slices),
-            spread=(None,) if group is None else tuple(map(group.among, group.slices)),
-            has_subjects=self.recipe.columns.subject is not None,
-        )
+        return Lookup(ledger=self.ledger, secret=self.secret, slices=self.slices, recipe=self.recipe)
 
     @cached_property
     def deleter(self) -> Deleter:
@@ -224,8 +214,8 @@ class Parts:
         from s3t.deletion.protocol import Deleter
 
         # Orders are for the report, and whether a server has to move; the ledger's stages decide what goes.
-        acceptor = Acceptor(self.ledger, self.latest, self.witness)
-        return Deleter(self.ledger, acceptor, self.lookup, self.eraser, self.presence)
+        acceptor = Acceptor(self.ledger, self.latest.inventory, self.witness)
+        return Deleter(acceptor, self.lookup, self.eraser, self.presence)
 
     def close(self) -> None:
         self.presence.close()
@@ -260,7 +250,7 @@ class Parts:
                 write_home(self.layout, Home.of(self.layout.root))
         elif not self.layout.home.exists() and not is_read_only(self.layout.root):
             try:
-                with try_hold(self.lock, wait=0) as mine, storage_errors("noting the run's home"):
+                with self.lock.try_hold(wait=0) as mine, storage_errors("noting the run's home"):
                     if mine:
                         write_home(self.layout, Home.of(self.layout.root))
             except FsyncError:
@@ -294,6 +284,6 @@ class Parts:
         return best
 
 
-def slices_of(layout: Layout, secret: Secret, *, within: OpenedFolder | None = None) -> Slices:
+def slices_of(layout: Layout, secret: Secret, *, within: OpenedFolder) -> Slices:
     """The slices in a run's folder; `within`: as it was opened."""
     return Slices(blobs=LocalBlobs(layout.slices, tmp=layout.tmp, within=within), secret=secret, run=layout.root)

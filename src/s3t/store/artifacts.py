@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 
 from s3t.core import Stage
 from s3t.errors import IntegrityError
-from s3t.store.blobs import Blobs
+from s3t.store.blobs import LocalBlobs
 
 _TENSORS, _MANIFEST = ".safetensors", ".json"
 _NAME = re.compile(rf"shard-(\d+)/([^/]+)({_TENSORS}|{_MANIFEST})")
@@ -74,14 +74,14 @@ class Artifacts:
     key.
     """
 
-    def __init__(self, blobs: Blobs) -> None:
-        self._blobs = blobs
+    def __init__(self, blobs: LocalBlobs) -> None:
+        self.blobs = blobs
 
     def put(self, shard: int, key: str, content: bytes, manifest: Manifest) -> None:
         """Store durably, the manifest last: an artifact without one is not there. An OSError may leave a part."""
         tensors, beside = blobs_of(shard, key)
-        self._blobs.put(tensors, content)
-        self._blobs.put(beside, manifest.to_bytes())
+        self.blobs.put(tensors, content)
+        self.blobs.put(beside, manifest.to_bytes())
 
     def get(self, shard: int, key: str) -> Artifact:
         """Read an artifact and check its bytes against its manifest."""
@@ -91,14 +91,13 @@ class Artifacts:
             manifest = Manifest.model_validate_json(self._read(beside))
         except (OSError, ValidationError) as error:
             raise IntegrityError(f"artifact {name} cannot be read ({error}); run `s3t repair`") from error
-        remedy = "from the run's folder artifacts, then run `s3t repair`"
         if hashlib.sha256(content).hexdigest() != manifest.sha256:
-            what = "its bytes are not those that its manifest names; remove the file"
-            raise IntegrityError(f"artifact {name}: {what} {remedy}")
-        if (manifest.key, manifest.shard) != (key, shard):
-            what = "its manifest is that of another stage; remove both files"
-            raise IntegrityError(f"artifact {name}: {what} {remedy}")
-        return Artifact(content=content, manifest=manifest)
+            problem = "its bytes are not those that its manifest names; remove the file"
+        elif (manifest.key, manifest.shard) != (key, shard):
+            problem = "its manifest is that of another stage; remove both files"
+        else:
+            return Artifact(content=content, manifest=manifest)
+        raise IntegrityError(f"artifact {name}: {problem} from the run's folder artifacts, then run `s3t repair`")
 
     def manifest(self, shard: int, key: str) -> Manifest | None:
         """A manifest, its artifact not looked at; None if it cannot be read."""
@@ -114,25 +113,25 @@ class Artifacts:
 
     def keys(self) -> set[tuple[int, str]]:
         """Every (shard, key) of which a blob is there. Lists the store."""
-        matches = (_NAME.fullmatch(name) for name in self._blobs.names())
+        matches = (_NAME.fullmatch(name) for name in self.blobs.names())
         return {(int(match[1]), match[2]) for match in matches if match}
 
     def present(self, artifacts: Iterable[tuple[int, str]]) -> set[tuple[int, str]]:
         """Artifacts, (shard, key), among the given ones that have all blobs in the store."""
         candidates = set(artifacts)
-        sizes = self._blobs.sizes([name for artifact in candidates for name in blobs_of(*artifact)])
+        sizes = self.blobs.sizes([name for artifact in candidates for name in blobs_of(*artifact)])
         return {artifact for artifact in candidates if all(name in sizes for name in blobs_of(*artifact))}
 
     def nbytes(self, artifacts: Iterable[tuple[int, str]]) -> int:
         """Bytes that some artifacts take, with their manifests."""
-        return sum(self._blobs.sizes([name for artifact in artifacts for name in blobs_of(*artifact)]).values())
+        return sum(self.blobs.sizes([name for artifact in artifacts for name in blobs_of(*artifact)]).values())
 
     def erase(self, artifacts: set[tuple[int, str]]) -> None:
         """Remove tensors and manifests, durably; those that are not there are no error."""
-        self._blobs.erase([name for artifact in artifacts for name in blobs_of(*artifact)])
+        self.blobs.erase([name for artifact in artifacts for name in blobs_of(*artifact)])
 
     def _read(self, name: str) -> bytes:
-        with self._blobs.open(name) as file:
+        with self.blobs.open(name) as file:
             return file.read()
 
 

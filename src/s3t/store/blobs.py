@@ -5,55 +5,31 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Collection, Set
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 from s3t.errors import IntegrityError, MovedError
 from s3t.store.disk import OpenedFolder, remove_durably, sync_folder, write_bytes_durably
 
 
-class Blobs(Protocol):
-    """Names are relative paths, such as shard-000/KEY.json, derived from content: no blob is ever replaced. All methods
-    raise OSError where the store refuses.
+class LocalBlobs:
+    """A folder with a file for each blob, written elsewhere on the same file system and renamed when it is whole.
+
+    Names are relative paths, such as shard-000/KEY.json, derived from content: no blob is ever replaced. All methods
+    raise OSError where the store refuses. Another store is a class with the same methods.
     """
 
-    def put(self, name: str, content: bytes) -> None:
-        """Store a blob, durably and whole. Raises IntegrityError if other content has the name already."""
-
-    def open(self, name: str) -> BinaryIO:
-        """A blob to read from, at any position. Raises FileNotFoundError if it is not there."""
-
-    def erase(self, names: Collection[str]) -> None:
-        """Remove blobs, durably; one that is not there is no error."""
-
-    def sizes(self, names: Collection[str]) -> dict[str, int]:
-        """Size of each of the named blobs that is there, in bytes."""
-
-    def names(self) -> set[str]:
-        """Every blob that is there. For openings and audits: answers and deletions never list a store."""
-
-    def parts(self) -> set[str]:
-        """Names of unfinished puts: of running processes, or left by killed ones."""
-
-    def erase_parts(self, parts: Collection[str], *, sparing: Set[str]) -> None:
-        """Remove parts, except those of the blobs named by `sparing`. The caller makes sure that no others are being
-        written.
-        """
-
-
-class LocalBlobs:
-    """A folder with a file for each blob, written elsewhere on the same file system and renamed when it is whole."""
-
-    def __init__(self, folder: Path, *, tmp: Path, within: OpenedFolder | None = None) -> None:
+    def __init__(self, folder: Path, *, tmp: Path, within: OpenedFolder) -> None:
         self._folder = folder
         self._tmp = tmp
-        self._within = within
+        self._within = within  # the run's folder
 
     def path(self, name: str) -> Path:
         return self._folder / name
 
     def put(self, name: str, content: bytes) -> None:
+        """Store a blob, durably and whole. Raises IntegrityError if other content has the name already."""
         path = self.path(name)
         if not path.exists():
             write_bytes_durably(path, content, tmp=self._tmp, part=f"{path.name}.{secrets.token_hex(8)}")
@@ -61,20 +37,22 @@ class LocalBlobs:
             raise IntegrityError(f"{path}: other bytes are there already; run `s3t erase`, then try again")
         else:  # a killed process may have put it; its name may not be on the disk yet
             sync_folder(path.parent)
-        if self._within is not None:
-            with self._within.descriptor() as top:
-                try:
-                    os.stat(path.relative_to(self._within.path), dir_fd=top)
-                except FileNotFoundError:
-                    raise MovedError(f"{self._within.path} was moved while {path} was written; try again") from None
+        with self._within.descriptor() as top:
+            try:
+                os.stat(path.relative_to(self._within.path), dir_fd=top)
+            except FileNotFoundError:
+                raise MovedError(f"{self._within.path} was moved while {path} was written; try again") from None
 
     def open(self, name: str) -> BinaryIO:
+        """A blob to read from, at any position. Raises FileNotFoundError if it is not there."""
         return self.path(name).open("rb")
 
     def erase(self, names: Collection[str]) -> None:
+        """Remove blobs, durably; one that is not there is no error."""
         remove_durably([self.path(name) for name in sorted(names)], within=self._within)
 
     def sizes(self, names: Collection[str]) -> dict[str, int]:
+        """Size of each of the named blobs that is there, in bytes."""
         sizes = {}
         for name in names:
             with suppress(FileNotFoundError):
@@ -82,14 +60,15 @@ class LocalBlobs:
         return sizes
 
     def names(self) -> set[str]:
+        """Every blob that is there. For openings and audits: answers and deletions never list a store."""
         files = (path for path in self._folder.rglob("*") if not path.is_dir())
         return {path.relative_to(self._folder).as_posix() for path in files}
 
     def parts(self) -> set[str]:
-        tmp = self._tmp if self._within is None else self._tmp.relative_to(self._within.path)
-        with nullcontext() if self._within is None else self._within.descriptor() as top:
+        """Names of unfinished puts: of running processes, or left by killed ones."""
+        with self._within.descriptor() as top:
             try:
-                folder = os.open(tmp, os.O_RDONLY | os.O_DIRECTORY, dir_fd=top)
+                folder = os.open(self._tmp.relative_to(self._within.path), os.O_RDONLY | os.O_DIRECTORY, dir_fd=top)
             except FileNotFoundError:
                 return set()
         try:
@@ -98,6 +77,9 @@ class LocalBlobs:
             os.close(folder)
 
     def erase_parts(self, parts: Collection[str], *, sparing: Set[str]) -> None:
+        """Remove parts, except those of the blobs named by `sparing`. The caller makes sure that no others are being
+        written.
+        """
         spared = {PurePosixPath(name).name for name in sparing}
         left = [self._tmp / part for part in sorted(parts) if part.rpartition(".")[0] not in spared]
         remove_durably(left, within=self._within)

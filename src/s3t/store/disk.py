@@ -170,9 +170,9 @@ def make_folder(folder: Path, *, mode: int = 0o700, within: Path | None = None) 
         sync_folder(folder.parent)
 
 
-def write_bytes_durably(path: Path, content: bytes, *, tmp: Path, mode: int = 0o600, part: str | None = None) -> None:
+def write_bytes_durably(path: Path, content: bytes, *, tmp: Path, part: str | None = None) -> None:
     """`write_durably` for bytes in memory."""
-    write_durably(path, lambda written: written.write_bytes(content), tmp=tmp, mode=mode, part=part)
+    write_durably(path, lambda written: written.write_bytes(content), tmp=tmp, part=part)
 
 
 def append_durably(path: Path, content: bytes) -> None:

@@ -121,15 +121,14 @@ def read_description(layout: Layout) -> Description:
         raise RunFolderError(where, "is not a run (it has no run.json); make one with `s3t init`") from error
     except (OSError, ValueError, RecursionError) as error:
         raise IntegrityError(f"{layout.description} cannot be read ({error}); {_remedy(error)}") from error
-    version = content.get("format") if isinstance(content, dict) else None
-    if version != RUN_FORMAT and isinstance(content, dict) and content.get("check") is not None:
-        raise IntegrityError(f"{layout.description}: its format is damaged; {_RESTORE}")
-    if version != RUN_FORMAT:
-        written = content.get("version", "an unknown version") if isinstance(content, dict) else "an unknown version"
+    fields = content if isinstance(content, dict) else {}
+    if (version := fields.get("format")) != RUN_FORMAT:
+        if fields.get("check") is not None:
+            raise IntegrityError(f"{layout.description}: its format is damaged; {_RESTORE}")
         raise RunFolderError(
             where,
-            f"was written by s3t {written} in format {version}; this version reads format {RUN_FORMAT}: "
-            "install that version, or make a new run",
+            f"was written by s3t {fields.get('version', 'an unknown version')} in format {version}; this version "
+            f"reads format {RUN_FORMAT}: install that version, or make a new run",
         )
     try:
         return Description.model_validate(content)

@@ -60,7 +60,7 @@ def weak_secret_warning(secret: Secret) -> str | None:
 def write_secret(path: Path, secret: Secret, *, tmp: Path) -> None:
     """Write the secret to a file of mode 0600, unless the environment holds it."""
     if secret != secret_of_environment():
-        write_bytes_durably(path, secret.reveal().encode(), tmp=tmp, mode=0o600)
+        write_bytes_durably(path, secret.reveal().encode(), tmp=tmp)
 
 
 def read_secret(path: Path, *, check: str) -> Secret:
@@ -80,11 +80,8 @@ def read_secret(path: Path, *, check: str) -> Secret:
         return Secret.destroyed()
     if mode & 0o077:
         raise IntegrityError(f"{path}: others may read the run's secret; run `chmod 600 {path}`")
-    try:
-        secret = Secret(salt=content.decode())
-    except UnicodeDecodeError:
-        secret = None
-    if secret is None or not hmac.compare_digest(check, secret.check()):
+    secret = Secret(salt=content.decode(errors="replace"))  # bytes that are no text are not the secret either
+    if not hmac.compare_digest(check, secret.check()):
         raise IntegrityError(f"{path} is not the secret that the run was made with; put the old one back")
     return secret
 

@@ -27,7 +27,7 @@ from s3t.store.rows import Cells, canonical_bytes, contents
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from s3t.store.blobs import Blobs
+    from s3t.store.blobs import LocalBlobs
 
 _NAME = re.compile(r"shard-(\d+)/slice-(\d+)-([0-9a-f]{64})\.parquet")
 
@@ -43,7 +43,7 @@ def version_name(place: Place, digest: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Slices:
-    blobs: Blobs
+    blobs: LocalBlobs
     secret: Secret
     run: Path
     """The run's folder, for messages."""
@@ -54,16 +54,20 @@ class Slices:
 
         digest = slice_digest(rows, self.secret)
         name, content = version_name(place, digest), parquet(rows)
-        if name in self.blobs.sizes([name]):
-            try:
-                self.read(place, digest)
-            except IntegrityError:
-                self.blobs.erase([name])
-            else:
-                with self.blobs.open(name) as file:  # another version of Parquet's writer may have written it
-                    content = file.read()
+        if self.is_whole(place, digest):
+            with self.blobs.open(name) as file:  # another version of Parquet's writer may have written it
+                content = file.read()
+        elif name in self.blobs.sizes([name]):
+            self.blobs.erase([name])
         self.blobs.put(name, content)
         return digest
+
+    def is_whole(self, place: Place, digest: str) -> bool:
+        try:
+            self.read(place, digest)
+        except IntegrityError:
+            return False
+        return True
 
     def count_rows(self, place: Place, digest: str) -> int | None:
         """Number of rows of a version, from its footer alone; None if it is missing or unreadable."""
