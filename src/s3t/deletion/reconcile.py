@@ -46,7 +46,7 @@ def reconcile(eraser: Eraser) -> Reconciliation:
     """
     witnessed, ledger = frozenset(eraser.witness.tokens()), eraser.ledger
     rows, versions = 0, dict[Place, _Version]()
-    if _has_key(eraser):
+    if eraser.secret.salt is not None:
         rows = _mend_ledger(eraser, witnessed)
         versions = _explained(eraser, witnessed)
     before = len(ledger.snapshot().stages)
@@ -56,10 +56,6 @@ def reconcile(eraser: Eraser) -> Reconciliation:
     now = ledger.snapshot()
     lost = before - len(now.stages)
     return Reconciliation(generation=now.generation, rows=rows, records=taken, slices=mended, stages_lost=lost)
-
-
-def _has_key(eraser: Eraser) -> bool:
-    return eraser.secret.salt is not None
 
 
 def _mend_ledger(eraser: Eraser, witnessed: Set[bytes]) -> int:
@@ -222,16 +218,15 @@ def _accept_later(eraser: Eraser, newest: Mapping[Place, _Version], witnessed: S
 def _carry_out(eraser: Eraser, versions: Mapping[Place, _Version]) -> tuple[Place, ...]:
     """Change folder and witness to the ledger's state; returns the slices that were changed."""
     ledger = eraser.ledger
-    if _has_key(eraser):
+    if eraser.secret.salt is None:
+        mended = _remove_unknown(eraser)  # lost stages cannot be trained again, but a newer backup may have them
+    else:
         with ledger.reading() as transaction:
             contents = contents_of(transaction.rows)
         mended = tuple(place for place, version in versions.items() if _mend(eraser, place, version, contents))
-    else:
-        mended = _remove_unknown(eraser)
-    with storage_errors("looking at the artifacts"):  # stages trained after the backup have none
-        lost = lost_stages(eraser.store, ledger.snapshot().stages)
-    with ledger.writing() as transaction:
-        if _has_key(eraser):  # else they cannot be trained again, but a newer backup may have their artifacts
+        with storage_errors("looking at the artifacts"):  # stages trained after the backup have none
+            lost = lost_stages(eraser.store, ledger.snapshot().stages)
+        with ledger.writing() as transaction:
             transaction.forget_stages(lost)
     eraser.withdrawer.memory.catch_up(ledger)  # slices are now those that exports are compared with
     eraser.sweep()

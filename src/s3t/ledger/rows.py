@@ -150,7 +150,6 @@ class Rows:
             self.connection.execute(statement, chunk)
 
     def discard(self, values: Iterable[Any]) -> None:
-        """Remove the rows of values."""
         for value in values:
             table, row = table_of[type(value)], row_of(value)
             self.delete(table, **{column.name: row[column.name] for column in table.primary_key})
@@ -165,7 +164,6 @@ class Rows:
         return {row.name: int(row.value) for row in self.checked(schema.notes, self.connection.execute(_NOTES))}
 
     def raise_note(self, name: str) -> None:
-        """Add 1 to a named number."""
         self.write_note(name, to=self.note(name) + 1)
 
     def write_note(self, name: str, *, to: int) -> None:

@@ -53,7 +53,6 @@ def of_place(place: Place) -> dict[str, Any]:
 
 
 def stage_at(shard: int, prefix: str) -> Stage:
-    """The stage of a row."""
     what, _, text = prefix.rpartition(":")
     kind, *reads = what.split(" ")
     slices, *places = ([int(number) for number in each.split(",")] for each in (text, *reads))
@@ -113,7 +112,6 @@ def row_of(value: Any) -> dict[str, Any]:
 
 
 def value_of(kind: type[T], row: Any) -> T:
-    """The value of a row."""
     return kind(
         **{field.name: field.of_row(*(getattr(row, column) for column in field.columns)) for field in _fields[kind]}
     )

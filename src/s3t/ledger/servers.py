@@ -136,7 +136,6 @@ class Repairs:
         self._rows = rows
 
     def living(self) -> Repair | None:
-        """The repair that runs."""
         return next(filter(self._lives, self._rows.all(Repair, ended_at=None)), None)
 
     def interrupted(self) -> Repair | None:

@@ -28,7 +28,6 @@ _open_here: set[str] = set()
 
 
 def note_ended(session: Session) -> None:
-    """Note that a session of this process has ended."""
     _open_here.discard(session.name)
 
 
@@ -188,5 +187,4 @@ class Sessions:
 
 
 def _claim_of(stage: Stage, session: Session) -> dict[str, Any]:
-    """The columns of a session's claim on a stage."""
     return {**of_stage(stage), "session": session.name}

@@ -28,8 +28,6 @@ class RecordRow:
 
 @dataclass(frozen=True, kw_only=True)
 class SliceState:
-    """A slice as the ledger knows it."""
-
     records: int
     digest: str
     """Keyed hash of the rows of its current version."""

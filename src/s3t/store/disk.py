@@ -68,7 +68,6 @@ class OpenedFolder:
 
     @classmethod
     def of(cls, path: Path) -> OpenedFolder:
-        """The folder at a path now."""
         return cls(path, identity_of(path.stat()))
 
     def check(self) -> None:

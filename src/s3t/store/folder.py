@@ -107,7 +107,6 @@ def write_description(layout: Layout, description: Description, secret: Secret) 
 
 
 def read_description(layout: Layout) -> Description:
-    """Read run.json."""
     where = str(layout.root)
     try:
         layout.root.lstat()
