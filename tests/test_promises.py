@@ -207,6 +207,7 @@ def test_every_public_name_loads_and_all_is_pinned():
         "UnknownNamesError",
         "WorkEnd",
         "WorkNote",
+        "WorkWarning",
         "WorkStart",
         "WorkStep",
         "WorkerError",

@@ -56,6 +56,7 @@ if TYPE_CHECKING:  # "as": names that are exported
         WorkNote as WorkNote,
         WorkStart as WorkStart,
         WorkStep as WorkStep,
+        WorkWarning as WorkWarning,
     )
     from s3t.progress import ProgressBar as ProgressBar
     from s3t.recipe import Recipe as Recipe, load_recipe as load_recipe
@@ -86,7 +87,7 @@ _PLACES = {
         MovedError NoLiveShardError OvertakenError PlanningError RecipeError RestoredError RunFolderError
         S3TError ServerError SettingError StorageError TrainingError UnknownNamesError WorkerError
     """,
-    "s3t.events": "EpochEnd Event StageEnd StageStart TrainingStart WorkEnd WorkNote WorkStart WorkStep",
+    "s3t.events": "EpochEnd Event StageEnd StageStart TrainingStart WorkEnd WorkNote WorkStart WorkStep WorkWarning",
     "s3t.progress": "ProgressBar",
     "s3t.recipe": "Recipe load_recipe",
     "s3t.records.ingest": "record_ids",

@@ -36,6 +36,13 @@ class WorkNote:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WorkWarning:
+    """Something is likely to be wrong with work that begins; it goes on."""
+
+    what: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class WorkStep:
     """Steps are done."""
 
@@ -102,7 +109,9 @@ class StageEnd:
     none are declared."""
 
 
-Event: TypeAlias = WorkStart | WorkNote | WorkStep | WorkEnd | TrainingStart | StageStart | EpochEnd | StageEnd
+Event: TypeAlias = (
+    WorkStart | WorkNote | WorkWarning | WorkStep | WorkEnd | TrainingStart | StageStart | EpochEnd | StageEnd
+)
 Progress: TypeAlias = Callable[[Event], None]
 
 

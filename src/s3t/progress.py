@@ -59,6 +59,8 @@ class ProgressBar:
                     self._draw()
             case events.WorkNote():
                 self._describe(f"{self._what}: {event.what}")
+            case events.WorkWarning():
+                self._console.print(f"warning: {event.what}", markup=False, highlight=False, soft_wrap=True)
             case events.WorkStep():
                 self._count += event.count
                 if self._first is None:  # the model is in memory now

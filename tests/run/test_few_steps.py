@@ -38,6 +38,21 @@ def test_stages_of_few_steps_for_their_labels_are_counted_and_the_worst_is_named
     assert f"warning: {advice}" in invoke("status", tmp_path / "run").stdout
 
 
+def test_they_are_told_before_anything_is_written_and_once_trained_with_the_time(text_model, tmp_path):
+    recipe, heard, there = tiny.recipe(text_model, training={"epochs": 1}), [], []
+
+    def hear(event):
+        if isinstance(event, s3t.WorkWarning):
+            heard.append(event.what)
+            there.extend(path.name for path in tmp_path.iterdir())
+
+    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table(), progress=hear) as run:
+        assert (tuple(heard), there) == (run.status().advice, [])
+        assert "training then takes" not in heard[-1]
+        run.train()
+        assert "; training then takes " in run.status().advice[-1]
+
+
 def test_enough_steps_are_not_warned_of_and_only_short_stages_are(made):
     assert made("enough", training={"epochs": 30, "batch_size": 8}).advice == ()
     (advice,) = made("some", training={"epochs": 12, "batch_size": 8}).advice

@@ -54,7 +54,7 @@ def init(
             err=True,
         )
     yield Output(status.to_json() | {"notices": list(notices)})
-    print_status(status, run)
+    print_status(status.model_copy(update={"advice": ()}), run)  # it was told before anything was written
     for notice in notices:
         typer.echo(f"note: {notice}")
 

@@ -28,6 +28,8 @@ class Split(Mapping[Place, pa.Table]):
     def __init__(self, spill: Spill, *, secret: Secret, shards: int, slices: int) -> None:
         self._spill, self._secret, self._shards, self._slices = spill, secret, shards, slices
         self._schema: pa.Schema | None = None
+        self.counts: dict[Place, int] = dict.fromkeys(self, 0)
+        """Records in each slice."""
 
     def add(self, rows: pa.Table, among: Sequence[Sequence[int]] | None = None) -> None:
         """Take in some records, all with the same columns; `among` as in `Records`."""
@@ -48,6 +50,7 @@ class Split(Mapping[Place, pa.Table]):
         together = rows_at(rows, by_place.tolist())
         used, starts = np.unique(places[by_place], return_index=True)
         for number, start, end in zip(used.tolist(), starts.tolist(), [*starts.tolist()[1:], len(places)], strict=True):
+            self.counts[Place(*divmod(number, self._slices))] += end - start
             for batch in together.slice(start, end - start).to_batches():  # several, if a column has more than 2 GB
                 self._spill.add(number, batch.serialize().to_pybytes())
 

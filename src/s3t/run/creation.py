@@ -18,7 +18,7 @@ from s3t.core import Order, Place, Secret
 from s3t.deletion.unfinished import new_folder, remove_unfinished
 from s3t.engine import cores_worth
 from s3t.errors import InputError, RecipeError, RunFolderError
-from s3t.events import Progress, silent
+from s3t.events import Progress, WorkWarning, silent
 from s3t.files import is_folder, reason_of, too_long
 from s3t.ledger import Ledger, SliceState
 from s3t.ledger.engines import VARIABLE, address_of, without_password
@@ -31,6 +31,7 @@ from s3t.records.reading import Data
 from s3t.records.splitting import Split
 from s3t.run.notices import Notices, copies_elsewhere
 from s3t.run.parts import slices_of
+from s3t.run.reporting import fit
 from s3t.store.disk import OpenedFolder, make_folder, storage_errors, sync_folder
 from s3t.store.folder import Description, Home, Layout, write_home, write_layout
 from s3t.store.rows import WINDOW_ROWS
@@ -80,6 +81,8 @@ def create_run(
             gaps=(INFERRED_LABELS,) if recipe.labels == "infer" else (),
             warnings=tuple(_unused(recipe)),
         )
+        for warning in fit(checked.recipe, description.orders, checked.records.counts, labels=len(checked.labels)):
+            (progress or silent)(WorkWarning(what=warning))
         return _made(path, checked, description, WaitingRecords(names), data)
 
 

@@ -10,7 +10,7 @@ from statistics import median
 from typing import Literal
 
 from s3t.bugs import log_failure
-from s3t.core import Inventory, Place, Stage, StageCosts, by_kind, stages_of
+from s3t.core import Inventory, Order, Place, Stage, StageCosts, by_kind, stages_of
 from s3t.errors import PlanningError
 from s3t.ledger import Clone, ExportRow, Transaction
 from s3t.recipe import Recipe
@@ -20,7 +20,7 @@ from s3t.results.state import Chain, Export, Forecast, Shard, Status
 from s3t.run.parts import Parts
 from s3t.store.disk import open_to
 from s3t.store.secret import weak_secret_warning
-from s3t.wording import counted
+from s3t.wording import counted, duration
 
 MOMENT_SECONDS = 1.0
 """Time for which every deletion may wait for other processes, without a warning."""
@@ -44,6 +44,7 @@ def status_of(parts: Parts, inventory: Inventory, *, full: bool = False) -> Stat
         unfinished = tuple(transaction.history.unfinished())
         standing, to_withdraw = transaction.exports.standing(), transaction.exports.to_withdraw()
         hours = missing_hours(parts, inventory, missing, transaction)
+        seconds = math.fsum(transaction.history.durations().values())
         warnings = tuple(_warnings(parts, transaction, unfinished, to_withdraw))
     fails, shards = outage_of(parts, inventory), shards_of(inventory, range(len(inventory.orders)))
     return Status(
@@ -60,7 +61,10 @@ def status_of(parts: Parts, inventory: Inventory, *, full: bool = False) -> Stat
         gaps=description.gaps,
         outage=fails,
         warnings=(*fails, *description.warnings, *warnings),
-        advice=tuple(_advice(parts, inventory, shards)),
+        advice=(
+            *fit(recipe, inventory.orders, inventory.records, labels=len(description.labels), seconds=seconds),
+            *_weak(parts.guess, shards),
+        ),
         unfinished=unfinished,
         erase_within=recipe.deletion.erase_within,
         exports=exports_of(standing, to_withdraw),
@@ -172,15 +176,10 @@ def outage_of(parts: Parts, inventory: Inventory, *, planned: bool = False) -> t
     return (f"{len(dead)} of {counted(len(shards), 'shard')} {do} not answer, {until}",)
 
 
-def _advice(parts: Parts, inventory: Inventory, shards: Iterable[Shard]) -> Iterator[str]:
-    """Warnings of how the recipe fits the records that are present."""
-    if empty := sum(count == 0 for count in inventory.records.values()):
-        yield (
-            f"{empty:,} of {counted(len(inventory.records), 'slice')} hold no record: use fewer shards or slices, or "
-            "more records, in a new run"
-        )
-    yield from _few_steps(inventory, parts.recipe, labels=len(parts.description.labels))
-    guess = -math.inf if parts.guess is None else parts.guess
+def _weak(guess: float | None, shards: Iterable[Shard]) -> Iterator[str]:
+    """A warning of shards that score no better on the public records than the same answer to all of them."""
+    if guess is None:
+        return
     if weak := [str(each.shard) for each in shards if each.score is not None and each.score <= guess]:
         yield (
             f"no better on the public records than the same answer to all ({guess:.4g}): shards {', '.join(weak)}; in "
@@ -188,14 +187,27 @@ def _advice(parts: Parts, inventory: Inventory, shards: Iterable[Shard]) -> Iter
         )
 
 
-def _few_steps(inventory: Inventory, recipe: Recipe, *, labels: int) -> Iterator[str]:
-    """A warning where stages take few optimiser steps for their labels, or none. Without labels, `labels` is 0."""
+def fit(
+    recipe: Recipe,
+    orders: Iterable[Iterable[Order]],
+    records: Mapping[Place, int],
+    *,
+    labels: int,
+    seconds: float = 0.0,
+) -> Iterator[str]:
+    """Warnings of how a recipe fits records: of empty slices, and of stages that take few optimiser steps for their
+    labels. Without labels, `labels` is 0. The present stages took so many `seconds`, if they are trained."""
+    if empty := sum(count == 0 for count in records.values()):
+        yield (
+            f"{empty:,} of {counted(len(records), 'slice')} hold no record: use fewer shards or slices, or more "
+            "records, in a new run"
+        )
     training, wanted = recipe.training, STEPS_A_LABEL * labels
     steps, sizes = {}, {}
-    for stage in stages_of(inventory.orders):
-        before = recipe.method.replayed(inventory.records_in(stage.shard, stage.prefix[:-1]))
-        if records := before + inventory.records_in(stage.shard, stage.prefix[-1:]):
-            steps[stage], sizes[stage] = training.epochs * math.ceil(records / training.batch_size), records
+    for stage in stages_of(orders):
+        *before, own = (records[place] for place in stage.places)
+        if size := recipe.method.replayed(sum(before)) + own:
+            steps[stage], sizes[stage] = training.epochs * math.ceil(size / training.batch_size), size
     few = [stage for stage, count in steps.items() if count < wanted]
     if not few:
         return
@@ -204,10 +216,12 @@ def _few_steps(inventory: Inventory, recipe: Recipe, *, labels: int) -> Iterator
     smaller = (2**power for power in reversed(range(training.batch_size.bit_length())))
     batch = next((size for size in smaller if training.epochs * math.ceil(sizes[fewest] / size) >= wanted), None)
     batches = "" if batch is None else f" or training.batch_size {batch} (now {training.batch_size})"
+    longer = f"; training then takes {duration(seconds * epochs / training.epochs)}, not {duration(seconds)}"
+    now = f"(now {training.epochs}{longer if seconds else ''})"
     yield (
         f"{len(few)} of {counted(len(steps), 'stage')} take fewer than {wanted} optimiser steps for {labels} labels "
-        f"({fewest}: {steps[fewest]}) and may underfit; training.epochs {epochs} (now {training.epochs}){batches} in a "
-        "new run would do, or have `s3t compare` try smaller systems, and one without training (method: ridge)"
+        f"({fewest}: {steps[fewest]}) and may underfit; training.epochs {epochs} {now}{batches} in a "
+        f"new run would do, or have `s3t compare` try smaller systems, and one without training (method: ridge)"
     )
 
 
