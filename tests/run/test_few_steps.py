@@ -53,6 +53,12 @@ def test_they_are_told_before_anything_is_written_and_once_trained_with_the_time
         assert "; training then takes " in run.status().advice[-1]
 
 
+def test_a_run_without_epochs_is_told_how_many_would_do(made):
+    (advice,) = made("none", training={"epochs": 0}).advice
+    assert "; training then takes" not in advice
+    assert "(now 0)" in advice
+
+
 def test_enough_steps_are_not_warned_of_and_only_short_stages_are(made):
     assert made("enough", training={"epochs": 30, "batch_size": 8}).advice == ()
     (advice,) = made("some", training={"epochs": 12, "batch_size": 8}).advice

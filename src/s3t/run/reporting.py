@@ -216,12 +216,14 @@ def fit(
     smaller = (2**power for power in reversed(range(training.batch_size.bit_length())))
     batch = next((size for size in smaller if training.epochs * math.ceil(sizes[fewest] / size) >= wanted), None)
     batches = "" if batch is None else f" or training.batch_size {batch} (now {training.batch_size})"
-    longer = f"; training then takes {duration(seconds * epochs / training.epochs)}, not {duration(seconds)}"
-    now = f"(now {training.epochs}{longer if seconds else ''})"
+    longer = ""
+    if seconds and training.epochs:
+        longer = f"; training then takes {duration(seconds * epochs / training.epochs)}, not {duration(seconds)}"
     yield (
         f"{len(few)} of {counted(len(steps), 'stage')} take fewer than {wanted} optimiser steps for {labels} labels "
-        f"({fewest}: {steps[fewest]}) and may underfit; training.epochs {epochs} {now}{batches} in a "
-        f"new run would do, or have `s3t compare` try smaller systems, and one without training (method: ridge)"
+        f"({fewest}: {steps[fewest]}) and may underfit; training.epochs {epochs} (now {training.epochs}{longer})"
+        f"{batches} in a new run would do, or have `s3t compare` try smaller systems, and one without training "
+        "(method: ridge)"
     )
 
 
