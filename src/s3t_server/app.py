@@ -83,9 +83,9 @@ class _App(FastAPI):
         await super().__call__(scope, receive, send)
 
     def openapi(self) -> dict[str, Any]:
-        document = super().openapi()
-        document["components"]["schemas"]["Problem"] = Problem.model_json_schema()
-        return document
+        if self.openapi_schema is None:  # it is made once
+            super().openapi()["components"]["schemas"]["Problem"] = Problem.model_json_schema()
+        return super().openapi()
 
 
 def create_app(settings: Settings) -> FastAPI:

@@ -24,7 +24,7 @@ from s3t.run.writer import Collected
 from s3t_server.answering import EVENTS, FencedResponse, check_model, may_leave
 from s3t_server.documents import ForeignBody, RequestBody
 from s3t_server.problems import Refused, refusal_of, wrong_input
-from s3t_server.routes import OF_A_BODY, Served, group, refusals
+from s3t_server.routes import OF_A_BODY, SHAPES, Served, group, refusals
 from s3t_server.served import ServedRun
 from s3t_server.writing import Order
 
@@ -140,8 +140,7 @@ class ChatRequest(TextRequest):
     ]
 
 
-_TAG = "shapes of other servers"
-PROMPTS, CHATS = group(_TAG, "predict"), group(_TAG, "predict")
+PROMPTS, CHATS = group(SHAPES, "predict"), group(SHAPES, "predict")
 _RESPONSES = refusals(*OF_A_BODY, 404) | {
     200: {"description": "The text, or its parts", "model": dict[str, Any], "content": {EVENTS: {}}}
 }

@@ -13,11 +13,10 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from s3t.results.base import utc
-from s3t.results.serving import Repair
 
 if TYPE_CHECKING:
-    from s3t.ledger import Transaction
     from s3t.results.state import Forecast, Status
+    from s3t_server.page.board import Look
     from s3t_server.served import ServedRun
 
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -73,13 +72,13 @@ class _States:
             labels=("run",),
         )
         for served in self.runs:
-            status, forecast = served.run.status(), served.board.forecast(served.board.look())
+            status, look = served.run.status(), served.board.look()
             for shard, slices in enumerate(status.depths):
                 depth.add_metric((served.name, str(shard)), slices)
             with served.run.parts.ledger.reading() as transaction:
                 lost.add_metric((served.name,), transaction.sessions.lost())
-                found = _gauges(status, transaction, forecast)
-            for name, (text, value) in found.items():
+                silences = transaction.sessions.silences()
+            for name, (text, value) in _gauges(status, look, silences, served.board.forecast(look)).items():
                 gauge = gauges.setdefault(name, GaugeMetricFamily(f"s3t_{name}", text, labels=("run",)))
                 if value is not None:
                     gauge.add_metric((served.name,), value)
@@ -88,16 +87,17 @@ class _States:
         yield lost
 
 
-def _gauges(status: Status, transaction: Transaction, forecast: Forecast | None) -> dict[str, tuple[str, float | None]]:
-    """Gauges of a run, each with its text; of a forecast None where nothing is expected."""
+def _gauges(
+    status: Status, look: Look, silences: Sequence[float], forecast: Forecast | None
+) -> dict[str, tuple[str, float | None]]:
+    """Gauges of a run, each with its text; None: a forecast expects nothing. `silences` are those of its sessions."""
     now = utc(time.time())
     ineffective = [entry for entry in status.unfinished if entry.effective_at is None]
     # One that was held was received long before it was accepted.
     ineffective_for = max((now - (entry.accepted_at or now) for entry in ineffective), default=timedelta())
     unfinished_for = max((now - entry.received_at for entry in status.unfinished), default=timedelta())
-    silences, repairs = transaction.sessions.silences(), transaction.rows.all(Repair)
-    running = [repair for repair in repairs if repair.state == "running"]
-    last = next((repair for repair in repairs if repair.ended_at is not None), None)  # the newest is first
+    running = [repair for repair in look.repairs if repair.state == "running"]
+    last = next((repair for repair in look.repairs if repair.ended_at is not None), None)  # the newest is first
     falls = forecast.depth_falls_below if forecast else {}
     next_dies, last_dies = (forecast.next_shard_dies, forecast.all_shards_die) if forecast else (None, None)
     less_depth = falls[max(falls)] if falls else next_dies
@@ -121,7 +121,10 @@ def _gauges(status: Status, transaction: Transaction, forecast: Forecast | None)
             "Seconds by which the oldest such deletion exceeds deletion.erase_within; 0: none.",
             max(0.0, unfinished_for.total_seconds() - status.erase_within),
         ),
-        "held_deletions": ("Requests for deletion that wait for an operator.", len(transaction.held.waiting())),
+        "held_deletions": (
+            "Requests for deletion that wait for an operator.",
+            sum(held.state == "held" for held in look.held),
+        ),
         "deletions_to_less_depth": (f"{expected} the shallowest shard loses depth.", less_depth),
         "deletions_to_first_dead_shard": (f"{expected} one more shard dies.", next_dies),
         "deletions_to_last_dead_shard": (f"{expected} no shard is alive.", last_dies),

@@ -48,6 +48,8 @@ def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: {"description": HTTPStatus(status).phrase, **_PROBLEM} for status in statuses}
 
 
+SHAPES = "shapes of other servers"
+"""Title of the routes that answer as other servers do."""
 OF_A_BODY = (400, 408, 413)
 """Refusals of a request that has a body."""
 _OF_ALL = refusals(401, 403, 422, 429, 503)

@@ -14,7 +14,7 @@ VARIABLE = "S3T_SERVE"
 
 
 class Settings(BaseModel):
-    """Settings of a server. `s3t serve --help` explains those that are its options; here None is no bound."""
+    """Settings of a server. `s3t serve --help` explains those that are its options. None: no bound, and no engine."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -17,7 +17,7 @@ from s3t.results.answers import Predictions
 from s3t_server.answering import answer, check_model
 from s3t_server.documents import ForeignBody
 from s3t_server.problems import wrong_input
-from s3t_server.routes import OF_A_BODY, Served, group, refusals
+from s3t_server.routes import OF_A_BODY, SHAPES, Served, group, refusals
 
 _TEXT = {"type": "string"}
 _PAIR = {"type": "array", "items": _TEXT, "minItems": 1, "maxItems": 2}
@@ -71,8 +71,7 @@ class Score(BaseModel):
     label: str
 
 
-_TAG = "shapes of other servers"
-MODELS, CLASSIFIERS = group(_TAG, "predict"), group(_TAG, "predict")
+MODELS, CLASSIFIERS = group(SHAPES, "predict"), group(SHAPES, "predict")
 
 
 @MODELS.get("/v1/models", summary="The run's name, as OpenAI's clients ask for it")

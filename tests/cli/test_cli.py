@@ -278,7 +278,7 @@ def test_a_run_is_extended_and_then_trains_only_what_is_missing(run):
     ("budget", "problem"),
     [
         (2, "2 is below the present budget of 3"),
-        (0, "sequences.budget: Input should be greater than or equal to 1"),
+        (0, "0 is below the present budget of 3"),
         (7, "budget 7 is not between 1 and 3! = 6, the number of orders of 3 slices; choose one in between"),
     ],
 )

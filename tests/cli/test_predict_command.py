@@ -69,7 +69,7 @@ def test_inputs_that_are_cut_are_counted_and_told_of(quick, tmp_path):
     asked = ("predict", quick, "--text", " ".join(["w1"] * 30), "--text", "w2")
     shown = invoke(*asked, "--json")
     assert json.loads(shown.stdout)["cut"] == 1
-    assert "s3t: 1 input has more tokens than text.max_length" in shown.stderr
+    assert "s3t: 1 input has more tokens than max_length" in shown.stderr
     assert "cut there" in invoke(*asked).stderr
     assert "cut there" in invoke(*asked, "--jsonl").stderr
     assert "cut there" not in invoke("predict", quick, "--text", "w2").stderr

@@ -9,6 +9,7 @@ import pytest
 
 import s3t
 from s3t.core import Place
+from s3t.deletion import reconcile
 from testing import tiny
 from tests.run.worlds import records_by_slice
 from tests.slice_files import slice_path, versions_of
@@ -353,3 +354,19 @@ def test_without_the_secret_what_the_witness_names_goes_all_the_same(run, record
         assert opened.predict(["w1 w2"]).members
         assert opened.status().records == 22
         assert [entry.state for entry in opened.log()] == ["erased"] * 3
+
+
+def test_slices_are_not_written_by_rows_that_are_wrong(run, monkeypatch):
+    """A row that is damaged while reconciling goes on says nothing, so its record must not count as deleted."""
+    before, accept = sorted((run / "slices").rglob("*.parquet")), reconcile._accept_later
+
+    def damaged(eraser, *arguments):
+        found = accept(eraser, *arguments)
+        with eraser.ledger.engine.begin() as connection:
+            connection.exec_driver_sql("UPDATE records SET copies = 7 WHERE token = (SELECT min(token) FROM records)")
+        return found
+
+    monkeypatch.setattr(reconcile, "_accept_later", damaged)
+    with pytest.raises(s3t.IntegrityError, match="changed outside of s3t"):
+        s3t.Run.reconcile(run)
+    assert sorted((run / "slices").rglob("*.parquet")) == before

@@ -105,7 +105,7 @@ def test_rows_in_memory_and_a_set_of_one_split_are_data():
         ("a.json.xz", lzma.compress(ARRAY)[:-5], "is no whole xz file"),
         ("a.jsonl.zst", b"plain", "is no whole zstd file"),
         ("a.parquet.gz", b"", "has the suffix '.gz'; use .csv, .tsv"),
-        ("a.json", b'[{"id": "1"}, 3, []]', "row 1: holds a int; write an array of objects"),
+        ("a.json", b'[{"id": "1"}, 3, {"id": "2"}, []]', "row 1: holds a int; write an array of objects"),
         ("a.json", b'[{"id": "1", "id": "2"}]', "gives a key of an object twice"),
         ("a.json", b'[{"id": "1"}', "is not JSON, from character 13 on; write an array of objects"),
         ("a.tsv", b'id\ttext\n1\ta\tb\n', "3 cells and the header 2; put cells that hold tabs into quotes"),

@@ -162,8 +162,8 @@ def test_a_json_column_of_mixed_types_is_text_as_single_values_are(tmp_path):
     columns = {"label": "category"}
     assert read_data(path, columns=columns).rows["label"].to_pylist() == ["x", "7", None, "7", "true", None]
     assert [problem.partition(";")[0] for problem in error_of(path).problems] == [
-        "line 4: column 'id' holds a value of type float beside others",
-        "line 5: column 'id' holds a value of type bool beside others",
+        "line 4: column 'id' holds a value of type float that does not fit",
+        "line 5: column 'id' holds a value of type bool that does not fit",
     ]
 
 

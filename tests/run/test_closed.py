@@ -8,7 +8,8 @@ from sqlalchemy import select
 
 import s3t
 from s3t.core import Place
-from s3t.ledger import schema
+from s3t.deletion.withdrawal import ExportMemory
+from s3t.ledger import Ledger, schema
 from s3t.run.parts import LazyWorkshop
 from testing import tiny
 from testing.roles import roles
@@ -83,3 +84,16 @@ def test_a_model_that_is_let_go_of_just_when_a_deletion_comes_is_no_error(traine
         act()
         assert loaded == [None]  # it was read once
     monkeypatch.undo()
+
+
+def test_a_run_whose_roles_cannot_be_made_leaves_its_ledger_closed(trained, monkeypatch):
+    closed, close = [], Ledger.close
+
+    def refused(_run):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(ExportMemory, "of_run", refused)
+    monkeypatch.setattr(Ledger, "close", lambda ledger: [closed.append(ledger), close(ledger)])
+    with pytest.raises(OSError, match="Input/output error"):
+        s3t.Run.open(trained.path)
+    assert len(closed) == 1

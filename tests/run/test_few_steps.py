@@ -53,6 +53,32 @@ def test_they_are_told_before_anything_is_written_and_once_trained_with_the_time
         assert "; training then takes " in run.status().advice[-1]
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"method": "ridge", "partition": {"slices": 3}},
+        {"deletion": {"repair": {"policy": "as-needed", "depth": 2}}},
+    ],
+)
+def test_init_tells_what_the_status_does_whatever_is_trained(changes, text_model, tmp_path):
+    """A ridge head takes no steps, and repair as needed trains fewer stages than all orders have."""
+    recipe, heard = tiny.recipe(text_model, training={"epochs": 1}) | changes, []
+    del recipe["sequences"]
+    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table(), progress=heard.append) as run:
+        told = tuple(event.what for event in heard if isinstance(event, s3t.WorkWarning))
+        assert told == run.status().advice
+        assert any("optimiser steps" in what for what in told) == ("deletion" in changes)
+
+
+def test_a_repair_that_is_due_makes_no_time_of_half_a_training(text_model, tmp_path):
+    recipe = tiny.recipe(text_model, training={"epochs": 1})
+    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table()) as run:
+        run.train()
+        run.delete(records=["r3"])
+        assert run.status().missing > 0
+        assert "training then takes" not in run.status().advice[-1]
+
+
 def test_a_run_without_epochs_is_told_how_many_would_do(made):
     (advice,) = made("none", training={"epochs": 0}).advice
     assert "; training then takes" not in advice

@@ -3,6 +3,7 @@
 import os
 import shutil
 import time
+from pathlib import Path
 
 import pyarrow.parquet
 import pytest
@@ -10,12 +11,14 @@ import pytest
 import s3t
 from s3t import processes
 from s3t.deletion.unfinished import new_folder
+from s3t.deletion.witness import Witness
 from s3t.ledger import Clone
 from s3t.ledger.locks import file_lock
 from s3t.run import cloning, reporting
 from s3t.store import blobs
 from s3t.store.artifacts import Artifacts
 from s3t.store.disk import temporary_name
+from s3t.store.folder import Layout, read_description
 from s3t.store.slices import Slices
 from testing import tiny
 from testing.roles import roles
@@ -271,11 +274,24 @@ def test_a_killed_clone_whose_place_is_moved_or_not_mounted_holds_the_deletion_u
     assert list(left.parent.iterdir()) == []
 
 
-def test_what_a_killed_clone_left_goes_with_the_next_opening(path, tmp_path, monkeypatch):
+@pytest.mark.parametrize("refuses", [False, True])
+def test_what_a_killed_clone_left_goes_with_the_next_opening(path, tmp_path, monkeypatch, refuses):
+    """Its memory of deletions, too; but if that cannot be removed, its records go all the same."""
     left = killed_clone(path, tmp_path / "elsewhere" / "clone", monkeypatch)
+    memory = Witness.of_run(read_description(Layout(left)).run).path
+    memory.parent.mkdir(exist_ok=True)
+    memory.touch()
     monkeypatch.setattr(processes, "is_running", lambda *_arguments, **_options: False)
+    unlink = Path.unlink
+
+    def refused(path, **options):
+        if refuses and path == memory:
+            raise PermissionError(13, "Permission denied", str(path))
+        unlink(path, **options)
+
+    monkeypatch.setattr(Path, "unlink", refused)
     s3t.Run.open(path).close()
-    assert not left.exists()
+    assert (left.exists(), memory.exists()) == (False, refuses)
 
 
 def test_a_clone_is_noted_before_its_first_byte_and_knows_nothing_of_the_note(path, monkeypatch):

@@ -103,7 +103,7 @@ def predict(
                 sys.stdout.flush()  # a program that reads along has its answers before the next window is computed
     if cut:
         have, are = ("has", "is") if cut == 1 else ("have", "are")
-        told = f"{counted(cut, 'input')} {have} more tokens than text.max_length and {are} cut there"
+        told = f"{counted(cut, 'input')} {have} more tokens than max_length and {are} cut there"
         typer.echo(f"s3t: {told}", err=True)
     if jsonl:
         return

@@ -24,7 +24,7 @@ JsonOption = Annotated[
 
 
 class Output(NamedTuple):
-    """What a command yields, once. What it does afterwards prints the same for people."""
+    """The result of a command, which yields it once, and afterwards prints it for people."""
 
     result: Any
     """The document of --json: a result, or what `json` knows, with results in it."""
@@ -64,7 +64,7 @@ def with_json(command: Callable[..., Iterator[Output]]) -> Callable[..., None]:
 
 @contextmanager
 def printing() -> Iterator[None]:
-    """Print the result of what is done."""
+    """While within, a result is printed: a reader that goes away is no error, a full stdout is one."""
     try:
         yield
     except BrokenPipeError:  # a reader that has enough, such as head; the command is done

@@ -43,7 +43,8 @@ def init(
     """Make a run: check recipe and records, assign records to slices, draw the orders, write the folder RUN.
 
     Nothing is trained yet. If anything is wrong, all problems are listed and no folder is left. Notes tell of repeated
-    records, equal features with different labels, texts cut by text.max_length, and empty slices.
+    records, equal features with different labels, and texts cut by text.max_length. Empty slices, and stages of few
+    steps, are warned of before anything is written.
     """
     with s3t.Run.create(run, recipe=recipe, data=data, progress=ProgressBar()) as created:
         status, notices = created.status(), created.notices

@@ -75,7 +75,7 @@ class Inventory:
 
     @cached_property
     def serving_all(self) -> list[tuple[Stage, ...]]:
-        """Of each shard: the deepest live stage of every order whose prefix holds a record, each once, in order."""
+        """By shard, the deepest live stage of every order that holds a record; each once, in the orders' order."""
         found = []
         for shard, orders in enumerate(self.orders):
             prefixes = dict.fromkeys(order[: self.depth(shard, order)] for order in orders)

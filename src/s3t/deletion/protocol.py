@@ -159,9 +159,10 @@ class Eraser:
                 if due:
                     received_by = math.inf if everything else time.time() - self.within
                     work, clones = transaction.to_erase(received_by=received_by), transaction.rows.all(Clone)
+                    exports = transaction.exports.standing()
             self.witness.note(*journal)
             if due:
-                self._go_through(work, clones)
+                self._go_through(work, clones, exports)
             elif withdraw:
                 self.withdrawer.withdraw_tainted()
                 self.settle()
@@ -170,14 +171,14 @@ class Eraser:
                 self.settle()
             raise
 
-    def _go_through(self, work: ToErase, clones: Collection[Clone]) -> None:
+    def _go_through(self, work: ToErase, clones: Collection[Clone], exports: Sequence[ExportRow]) -> None:
         """Go through the places; each is tried, whatever another has refused."""
         artifacts: set[tuple[int, str]] = set()  # removed, which the ledger does not know yet
         versions: set[tuple[Place, str]] = set()  # likewise
         steps: tuple[Callable[[], None], ...] = (
             lambda: self.memory.forget(work.since.keys()),  # and the trunk cache
             lambda: self._remove_artifacts(work, artifacts),  # and their manifests
-            self.withdrawer.withdraw_tainted,
+            lambda: self.withdrawer.withdraw_tainted(exports),
             lambda: self._sweep_parts(clones),  # temporary files, unfinished runs
             lambda: self._supersede(work, versions),
             lambda: self._note_removed(artifacts, versions),

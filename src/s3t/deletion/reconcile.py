@@ -25,9 +25,10 @@ from s3t.core import Place, Secret, tainted_by
 from s3t.deletion.acceptance import losses_of
 from s3t.deletion.protocol import Eraser
 from s3t.errors import IntegrityError, itemised
-from s3t.ledger import Acceptance, RecordRow, SliceState, schema
+from s3t.ledger import Acceptance, RecordRow, SliceState, Transaction, schema
 from s3t.ledger.damage import Contents, contents_of, rebuild_indexes, remove_wrong_records, structure_problems
 from s3t.ledger.filling import record_rows
+from s3t.ledger.rows import damaged
 from s3t.ledger.schema import row_of
 from s3t.results.changes import Reconciliation
 from s3t.store.artifacts import lost_stages
@@ -121,16 +122,16 @@ def _explained(eraser: Eraser, witnessed: Set[bytes]) -> dict[Place, _Version]:
         except IntegrityError as error:
             problems[place] = str(error)
     with eraser.ledger.reading() as transaction:
-        slices, contents = transaction.snapshot().slices, contents_of(transaction.rows)
+        slices, contents = transaction.snapshot().slices, _contents(transaction)
         _, announced = transaction.condemned()  # or superseded
-    elsewhere = {token for rows in contents.records.values() for token in rows}  # though it may be deleted later
-    deleted = (contents.deleted | witnessed) - elsewhere
+    everywhere = {token for rows in contents.records.values() for token in rows}
+    deleted = (contents.deleted | witnessed) - everywhere  # the memory may name one that is still to be deleted
     for place, version in newest.items():
         present, erasing = contents.records.get(place, {}), contents.erasing.get(place, frozenset())
-        known = (place, version.digest) in announced or _is_known(
-            version, slices[place], present.keys(), erasing, eraser.secret
-        )
-        if problem := _problem(version, slices[place], present, deleted, known=known):
+        problem = _problem(version, slices[place], present, deleted)
+        if problem is None and (place, version.digest) not in announced:
+            problem = _unknown(version, slices[place], present.keys(), erasing, eraser.secret)
+        if problem is not None:
             problems[place] = f"{eraser.slices.where(place, version.digest)} {problem}"
     if problems:
         run, lines = eraser.run, itemised(problem for _, problem in sorted(problems.items()))
@@ -163,10 +164,18 @@ def _newest(eraser: Eraser, place: Place, digests: Collection[str], *, state: Sl
     return _Version(digest=digest, rows=rows, copies=copies, whole=whole.keys())
 
 
+def _contents(transaction: Transaction) -> Contents:
+    """The ledger's rows, by which slices are rewritten: an IntegrityError if one is wrong."""
+    contents = contents_of(transaction.rows)
+    for name, count in contents.wrong.items():
+        raise damaged(schema.metadata.tables[name], count)
+    return contents
+
+
 def _problem(
-    version: _Version, state: SliceState, present: Mapping[bytes, RecordRow], deleted: Set[bytes], *, known: bool
+    version: _Version, state: SliceState, present: Mapping[bytes, RecordRow], deleted: Set[bytes]
 ) -> str | None:
-    """The reason why deletions do not explain a version; None if they do."""
+    """The reason why deletions do not explain the records of a version; None if they do."""
     if foreign := version.copies.keys() - present.keys() - deleted:
         return f"holds records that were never in this slice: {len(foreign)}. Is it the file of another?"
     both = present.keys() & version.copies.keys()
@@ -174,18 +183,21 @@ def _problem(
         return f"lacks {len(lost)} of {len(present)} records, and nothing says that they were deleted"
     if any(version.copies[token] != present[token].copies for token in both):
         return "holds a record more often or less often than the ledger says"
-    return None if known else "holds the right ids, but other records than any state of the run did"
+    return None
 
 
-def _is_known(version: _Version, state: SliceState, present: Set[bytes], erasing: Set[bytes], secret: Secret) -> bool:
-    """True if the ledger's current version may be left of a version, or is it; also if it is newer than the ledger."""
+def _unknown(
+    version: _Version, state: SliceState, present: Set[bytes], erasing: Set[bytes], secret: Secret
+) -> str | None:
+    """The problem of a version of which the ledger's current one cannot be left; None if it can, if it is that, and if
+    it is newer than the ledger."""
     if not present <= version.copies.keys() or version.digest == state.digest:
-        return True
+        return None
     for tokens in (present, present | erasing):
         left = without_records(version.rows, version.copies.keys() - tokens, secret)
         if slice_digest(left, secret) == state.digest:
-            return True
-    return False
+            return None
+    return "holds the right ids, but other records than any state of the run did"
 
 
 def _accept_later(eraser: Eraser, newest: Mapping[Place, _Version], witnessed: Set[bytes]) -> int:
@@ -222,7 +234,7 @@ def _carry_out(eraser: Eraser, versions: Mapping[Place, _Version]) -> tuple[Plac
         mended = _remove_unknown(eraser)  # lost stages cannot be trained again, but a newer backup may have them
     else:
         with ledger.reading() as transaction:
-            contents = contents_of(transaction.rows)
+            contents = _contents(transaction)
         mended = tuple(place for place, version in versions.items() if _mend(eraser, place, version, contents))
         with storage_errors("looking at the artifacts"):  # stages trained after the backup have none
             lost = lost_stages(eraser.store, ledger.snapshot().stages)

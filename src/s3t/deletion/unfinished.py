@@ -70,12 +70,13 @@ def _remove_runs(folder: Path) -> None:
 
 
 def remove_run(folder: Path) -> None:
-    """Remove a run that nobody keeps, or what there is of it: its memory of deletions, its ledger, its folder.
+    """Remove a run that nobody keeps, or what there is of it: its ledger, its memory of deletions, its folder.
 
-    If a database does not answer, the ledger stays there: it holds keyed hashes, whose key goes with the folder.
+    If a database or the memory's folder refuses, what is there stays: keyed hashes, whose key goes with the folder.
     """
-    with suppress(S3TError):  # there is neither before there is a description
+    with suppress(S3TError, OSError):  # there is neither before there is a description
         description = read_description(Layout(folder))
+        with suppress(S3TError):
+            Ledger.drop_at(address_of(Layout(folder), description))
         Witness.of_run(description.run).path.unlink(missing_ok=True)
-        Ledger.drop_at(address_of(Layout(folder), description))
     remove_folder_durably(folder)

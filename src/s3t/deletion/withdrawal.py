@@ -118,15 +118,16 @@ class Withdrawer:
     failures: dict[str, str] = field(default_factory=dict, init=False)
     """Reasons why this process could not withdraw exports, by the export's mark."""
 
-    def withdraw_tainted(self) -> None:
+    def withdraw_tainted(self, standing: Sequence[ExportRow] | None = None) -> None:
         """Remove the files of exports with deleted records in them, and run the command for each.
 
-        Nothing is raised where a file or a command refuses: the deletion waits for the export, and the status says why.
+        `standing` are those that the ledger has, if the caller knows. Nothing is raised where a file or a command
+        refuses: the deletion waits for the export, and the status says why.
         """
+        if standing is not None and not standing:
+            return
         with self.ledger.reading() as transaction:
             exports = transaction.exports.standing()
-        if not exports:
-            return
         self.remove_unfinished(exports)
         with self.ledger.reading() as transaction:
             tainted = transaction.exports.to_withdraw()

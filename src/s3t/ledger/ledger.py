@@ -193,7 +193,7 @@ class Ledger:
         self.read_only = isinstance(address, Path) and is_read_only(address.parent)
         """True if its file is on a file system that is mounted read-only."""
         self._observer: PoolProxiedConnection | None = None
-        """Commits nothing, and tells by SQLite's `data_version` whether any other connection has."""
+        """A connection that commits nothing: its `data_version` tells whether any other has."""
         self._observing = threading.Lock()
         if isinstance(address, Path):
             note_open(self)
@@ -353,13 +353,15 @@ class Ledger:
         if self.read_only or not isinstance(self._address, Path):
             return None
         refuse_after_fork(self._process)
-        with self._refusals(), self._observing:
+        with self._refusals():
             self._refuse_if_closed()
             self.check_place()
-            if self._observer is None:
-                self._observer = self.engine.raw_connection()
-            with closing(self._observer.cursor()) as cursor:
-                return int(cursor.execute("PRAGMA data_version").fetchone()[0])
+            with self._observing:
+                self._refuse_if_closed()  # another thread may have closed it meanwhile
+                if self._observer is None:
+                    self._observer = self.engine.raw_connection()
+                with closing(self._observer.cursor()) as cursor:
+                    return int(cursor.execute("PRAGMA data_version").fetchone()[0])
 
     def snapshot(self, *, anew: bool = False) -> Snapshot:
         """The ledger at its present state. Cheap if nothing has changed since the last one, unless read `anew`."""

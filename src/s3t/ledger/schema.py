@@ -29,7 +29,6 @@ from sqlalchemy.schema import SchemaItem
 
 from s3t.core import Kind, Place, Stage
 from s3t.ledger.state import Clone, DepthChange, ExportRow, RecordRow
-from s3t.results.base import utc
 from s3t.results.serving import Held, Repair, Token, Visit
 
 MAC = "mac"
@@ -96,8 +95,8 @@ def _field(name: str, hint: Any) -> _Field:
         case "Path":
             return _Field(name, {name: String}, lambda path: (str(path),), Path)
         case "datetime":
-            columns = {name: Float}
-            return _Field(name, columns, lambda time: (time and time.timestamp(),), lambda at: at and utc(at))
+            # Read as seconds, of which the value makes a time.
+            return _Field(name, {name: Float}, lambda time: (None if time is None else time.timestamp(),))
         case "bool":
             return _Field(name, {name: Integer}, lambda value: (None if value is None else int(value),))
     return _Field(name, {name: {int: Integer, float: Float, str: String, bytes: LargeBinary}[kind]})

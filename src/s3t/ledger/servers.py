@@ -147,13 +147,12 @@ class Repairs:
 
         After a failure that is longer: the next one would do no better.
         """
-        if self._rows.find(Repair, ended_at=None) is not None:
-            return True
-        last = self._rows.find(Repair)
-        if last is None or last.ended_at is None:
-            return False
-        pause = _AFTER_END_SECONDS if last.error is None else _AFTER_FAILURE_SECONDS
-        return self._rows.now() - last.ended_at.timestamp() < pause
+        repairs = self._rows.all(Repair)
+        ended = [repair.ended_at for repair in repairs if repair.ended_at is not None]
+        if not repairs or len(ended) < len(repairs):
+            return bool(repairs)
+        pause = _AFTER_END_SECONDS if repairs[0].error is None else _AFTER_FAILURE_SECONDS
+        return self._rows.now() - ended[0].timestamp() < pause
 
     def hours_left(self, hours_a_day: float | None) -> float | None:
         """Hours of so many that repairs have not worked within the last 24; None: no bound."""

@@ -137,7 +137,11 @@ class Sessions:
         return {stage for stage, session in self.claims().items() if session in living}
 
     def claim(self, stage: Stage, session: Session) -> bool:
-        """Take a stage for a session to train; False if another has it. One that it could not give back is its own."""
+        """Take a stage for a session to train; False if another living session has it.
+
+        True also if the ledger names this session already: it could not give the stage back. Threads of one session
+        agree in `Presence.claimed`.
+        """
         # A session that slept until it was removed may still claim; that counts once it is entered again.
         others = {row.session for row in self.end_dead()} - {session.name}
         if any(row.session in others for row in self._rows.read(schema.claims, **of_stage(stage))):

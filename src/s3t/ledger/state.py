@@ -173,7 +173,7 @@ class ToErase:
     """Records, artifacts and versions of slices that are to be erased."""
 
     generation: int
-    """The newest one of which this tells."""
+    """Newest generation when this was read."""
     since: Mapping[Place, float]
     """Slices whose current version holds a deleted record; time at which the oldest such deletion was received."""
     records: Mapping[Place, frozenset[bytes]]

@@ -7,8 +7,9 @@ import secrets
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
-from sqlalchemy import and_, exists, func, or_, select, tuple_, union
+from sqlalchemy import Select, and_, exists, func, or_, select, tuple_, union
 
 from s3t.core import Place, Stage
 from s3t.errors import KeyDestroyedError
@@ -59,9 +60,12 @@ class Transaction:
         newest = select(log).order_by(log.c.generation.desc()).limit(1)
         waiting = select(log).where(log.c.erased_at.is_(None)).order_by(log.c.received_at).limit(1)
         pending = waiting.where(log.c.generation.in_(select(erasing.c.generation)))
-        last, oldest_waiting, oldest_pending = (
-            next(iter(self.rows.checked(log, self._run(query))), None) for query in (newest, waiting, pending)
-        )
+
+        def first(query: Select[Any]) -> Any:
+            return next(iter(self.rows.checked(log, self._run(query))), None)
+
+        last, oldest_waiting = first(newest), first(waiting)
+        oldest_pending = None if oldest_waiting is None else first(pending)
         if last is None:
             raise damaged(log, 1)
         return Snapshot(

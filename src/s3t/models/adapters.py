@@ -263,8 +263,7 @@ class Stack:
 
     @contextmanager
     def on(self, blocks: Iterable[int], members: slice, *, groups: int) -> Iterator[None]:
-        """While within, the modules of some blocks compute what they give for those of some members that have them.
-        Gradients pass.
+        """While within, the modules of some blocks add the updates of the members that have the block. Gradients pass.
 
         The model's rows are of `groups` members, as many for each, member after member; those that have a block are
         the first ones. For one member alone, it does not matter where in a module's input the rows are. `members` are

@@ -98,7 +98,7 @@ class Model:
             yield self
 
     def merged_on(self, links: Iterable[Link]) -> AbstractContextManager[dict[str, nn.Parameter]]:
-        """While within, the model has the merged weights of links; gives its own parameters in whose place they are."""
+        """While within, merged weights of links stand in for the model's own parameters, which it yields."""
         return parameters_on(self.modules, (link.merged or {} for link in links))
 
     def _leave(self) -> None:

@@ -187,8 +187,8 @@ class Encoder(ABC):
         device: torch.device,
         pass_tokens: int | None = None,
     ) -> Iterator[tuple[list[int], dict[str, Tensor]]]:
-        """Yields numbers of records, at most so many, and these collated: the shortest records first, in
-        `cheapest_parts`. Without lengths all have one.
+        """Yields numbers of records, at most `most`, and the batch of these; the shortest records first, divided by
+        `cheapest_parts`. Without lengths all count as equally long.
         """
         lengths = lengths or [0] * len(records)
         order = sorted(range(len(records)), key=lengths.__getitem__)  # stable
@@ -205,7 +205,7 @@ class Encoder(ABC):
         return None
 
     def places(self, record: Encoded) -> Sequence[int]:
-        """Places of a record's answers among its own, of those that the model gives: not of words past the length."""
+        """Positions, among a record's answers, of those that the model gives; words past max_length get none."""
         words: Sequence[int] = record.get(WORDS, (0,))
         return words
 

@@ -109,7 +109,7 @@ class LanguageEncoder(Encoder):
         return padded(records, {"input_ids": self.pad_token_id})
 
     def cut(self, rows: pa.Table) -> Cut:
-        """Records with more tokens than the recipe's length, and those without a learned token within it, encoded a
+        """Records with more tokens than max_length, and those without a learned token within it, encoded a
         part at a time to save memory.
         """
         longer, unlearned = list[bool](), 0

@@ -235,8 +235,8 @@ def run_model(model: nn.Module, batch: Batch) -> Any:
 
 
 class Passes:
-    """Passes through one base model, whatever blocks are on it. The first one from the inputs finds out what is needed
-    to start above them.
+    """Passes through one base model, whatever blocks are on it. The first one from the inputs learns how layers return
+    their states, and which module feeds the first layer; passes from a border need both.
 
     With a `packing`, texts share rows; with `checkpointing`, layers keep their inputs alone for the backward pass.
     """

@@ -240,7 +240,7 @@ def _cleans_up(tokenizer: Any) -> bool:
     return tokenizer.clean_up_tokenization_spaces is True or decoder in ("WordPiece", "CTC")
 
 
-@dataclass
+@dataclass(kw_only=True)
 class _Text:
     """A text of a batch."""
 
@@ -306,7 +306,9 @@ class TextBatch:
             for choice in range(sampling.n):
                 draws, tokenizer = sampling.draws(number, choice), self._encoder.tokenizer
                 written = Written(tokenizer=tokenizer, ends=self._ends, stop=sampling.stop, most=most)
-                self._waiting.append(_Text(self._count, prompt, sampling, draws, written))
+                self._waiting.append(
+                    _Text(number=self._count, prompt=prompt, sampling=sampling, draws=draws, written=written)
+                )
                 self._count += 1
         return range(first, self._count)
 
@@ -318,7 +320,8 @@ class TextBatch:
     @contextmanager
     def at_model(self) -> Iterator[None]:
         """While within, the calling thread has the model, with the members on it, and may call `step`."""
-        with self._ensemble.side_by_side(self._chains, self._shards) as self._weights:
+        with self._ensemble.side_by_side(self._chains) as order:
+            self._weights = self._ensemble.weights(self._shards, order)
             yield
 
     def step(self) -> list[Piece]:
@@ -376,7 +379,8 @@ def likelihoods_of(
     """
     order = sorted(range(len(continuations)), key=lambda number: sum(map(len, continuations[number])))  # stable
     found: dict[int, Likelihood] = {}
-    with ensemble.side_by_side(chains, shards) as weights_M:
+    with ensemble.side_by_side(chains) as rows_of:
+        weights_M = ensemble.weights(shards, rows_of)
         for some in cut(order, max(1, ensemble.rows // len(chains))):
             batch = [continuations[number] for number in some]
             found |= zip(some, _likelihoods(ensemble.model.passes, batch, weights_M=weights_M, pad=pad), strict=True)

@@ -67,6 +67,8 @@ class Projection:
     def of(self, features_UD: Tensor) -> Tensor:
         """U x K."""
         features = features_UD.double()
+        if not self.drawn.shape[1]:
+            return features
         return torch.cat([features, torch.relu(features[:, : len(self.drawn)] @ self.drawn)], dim=1)
 
     def size(self, width: int) -> int:
@@ -201,7 +203,7 @@ def numbers(targets_U: Tensor, outputs: int) -> Tensor:
 
 
 class Scale(NamedTuple):
-    """How outputs, which lie between 0 and 1 or near them, become logits."""
+    """From outputs, which lie near 0 to 1, to logits."""
 
     middle: float = 0.0
     temperature: float = 1.0
@@ -233,7 +235,7 @@ class Part(NamedTuple):
 
     records: Sums | FeatureRows
     features: Tensor
-    """Of the sample, before the projection."""
+    """Features of the sample, before the projection."""
     targets: Tensor
 
 

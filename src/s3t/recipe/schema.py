@@ -322,7 +322,7 @@ class Text(Section):
     max_length: Int = Field(default=128, ge=1, le=1_000_000)
     """Tokens a record, special ones included; longer texts are cut."""
     special_tokens: Literal["plain", "control"] = "plain"
-    """What the letters of a control token, such as [SEP], are: plain, letters; control, the token."""
+    """plain: the letters of a control token, such as [SEP], are letters in a text. control: they are the token."""
     pooling: Literal["auto", "mean", "first", "last"] = "auto"
     """Token states that the linear head reads. auto: what the base model was made for; resolved at init and kept."""
 
@@ -333,7 +333,7 @@ class Language(Section):
     max_length: Int = Field(default=512, ge=2, le=1_000_000)
     """Tokens a record, special ones included; longer ones are cut at their end."""
     special_tokens: Literal["plain", "control"] = "plain"
-    """What the letters of a control token, such as <|im_end|>, are: plain, letters; control, the token."""
+    """plain: the letters of a control token, such as <|im_end|>, are letters in a text. control: they are the token."""
     date: datetime.date | None = None
     """The day that a chat template writes, if it asks for one. null: that of init; resolved there and kept."""
     longer: Literal["cut", "refuse"] = "cut"
@@ -481,7 +481,8 @@ class RepairAsNeeded(Section, AsNeeded):
     policy: Literal["as-needed"]
     """Its name."""
     level: Level | None = None
-    """In place of these, what is served: the cheapest chains that serve it are computed when the recipe is read."""
+    """A level of service, in place of depth and spares: the cheapest chains that reach it are computed when the recipe
+    is read."""
 
     @model_validator(mode="before")
     @classmethod
@@ -622,7 +623,9 @@ def filled(text: str, values: Mapping[str, str]) -> str:
     >>> filled("{premise} What was the {question}?", {"premise": "It rained.", "question": "effect"})
     'It rained. What was the effect?'
     """
-    return "".join(literal + (values[name] if name else "") for literal, name, _, _ in Formatter().parse(text))
+    return "".join(
+        literal + (values[name] if name is not None else "") for literal, name, _, _ in Formatter().parse(text)
+    )
 
 
 class Columns(Section):

@@ -40,7 +40,7 @@ from s3t.records.reading import (
     read_data,
     read_windows,
 )
-from s3t.records.requests import CellError, name_in, normal_form, text_of
+from s3t.records.requests import CellError, is_unicode, name_in, normal_form, text_of
 from s3t.records.splitting import Split
 from s3t.store.rows import Cells, DuplicateFinder, canonical_bytes
 from s3t.store.tables import rows_at
@@ -154,8 +154,8 @@ class OneGroupEach:
 class Checks:
     """The checks of records, window by window. `fixed` is the label set of a run, which cannot change any more.
 
-    Of a window's records only that is kept which later rows are compared with: ids and groups of owners as hashes, and
-    the label set of `labels: infer`.
+    Of a window's records it keeps what later rows are compared with: ids and groups of owners as hashes, and the label
+    set of `labels: infer`.
     """
 
     labels: tuple[str, ...] = ()
@@ -280,8 +280,8 @@ class Checks:
         return replace(table, rows=rows)
 
     def _check_quotes(self, table: Table) -> None:
-        """Look for rows of other people in texts, which a stray quote and a later one make: a label, else a subject,
-        tells them, in its place among so many cells."""
+        """Look for rows of other people within a text, where a stray quote and a later one put them. A line of a text
+        is such a row if it has as many cells, and a known label (else a known subject) in its column."""
         rows, delimiter = table.rows, table.problems.positions.delimiter
         names = rows.column_names
         telling = next((name for name in (self._columns.label, self._columns.subject) if name in names), None)
@@ -466,6 +466,8 @@ def _as_data(inputs: Inputs, recipe: Recipe, *, role: str | None = None) -> Data
             raise DataError(_WHERE, f"are a mapping whose {listed} is no list; give a list a column, or a list of rows")
         if len({len(column) for column in given.values()}) > 1:
             raise DataError(_WHERE, "are columns of different lengths; give each as many rows")
+        if not all(map(is_unicode, given)):
+            raise DataError(_WHERE, "have a name that holds half a surrogate pair, which is no text; correct it")
         rows = [dict(zip(given, row, strict=True)) for row in zip(*given.values(), strict=True)]
         return rows or pa.table({name: [] for name in given})
     items = _items(inputs)

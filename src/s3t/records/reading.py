@@ -451,7 +451,7 @@ def _from_memory(data: Any, columns: Mapping[str, Kind], problems: Problems) -> 
     if is_of(data, "datasets", "Dataset"):
         return _from_dataset(data)
     if isinstance(data, Sequence) and data and all(isinstance(row, Mapping) for row in data):
-        if not all(is_unicode(str(name)) for name in set(itertools.chain(*data))):
+        if not all(is_unicode(str(name)) for name in set(itertools.chain.from_iterable(data))):
             raise DataError(problems.where, "has a key that holds half a surrogate pair, which is no text; correct it")
         return _json_table(data, columns, problems, 0)
     kinds = "a path, a datasets.Dataset, a pandas.DataFrame, a pyarrow.Table or a list of mappings"
@@ -696,9 +696,11 @@ def _array_rows(file: BinaryIO, problems: Problems) -> Iterator[Row]:
         raise UnreadableError(str(error)) from None
     for number, row in enumerate(rows):
         try:
-            yield number, (_checked_row(row, _ARRAY),), len(str(row))
+            checked = _checked_row(row, _ARRAY)
         except JsonError as error:
             problems.add(str(error), number)
+            checked = {}  # in its place, so that later rows keep their numbers
+        yield number, (checked,), len(str(row))
 
 
 _LINES, _ARRAY = "write one object a line", "write an array of objects"
@@ -721,7 +723,7 @@ def _json_table(
             str(name): _json_column([row.get(name) for row in rows], name, columns[name], problems, first)
             if name in columns
             else pa.nulls(len(rows))
-            for name in dict.fromkeys(itertools.chain(*rows))
+            for name in dict.fromkeys(itertools.chain.from_iterable(rows))
         }
     )
 
@@ -732,6 +734,13 @@ _AS_TEXT: Mapping[Kind, tuple[type, ...]] = {
     "number": (int, float),
 }
 """Values of JSON that mean the same as text, in a column of a kind."""
+_REMEDIES: Mapping[Kind, str] = {
+    "image": "write bytes or paths",
+    "messages": "write lists of messages, not nested deeper",
+    "words": "write lists of text alone",
+    "categories": "write lists of labels of one type",
+}
+"""Remedies for values that fit no column of a kind."""
 
 
 def _json_column(values: list[Any], name: str, kind: Kind, problems: Problems, first: int) -> pa.Array:
@@ -751,7 +760,8 @@ def _json_column(values: list[Any], name: str, kind: Kind, problems: Problems, f
         if isinstance(text, str):
             problems.add(f"column {name!r} holds half a surrogate pair, which is no text; correct it", row)
         elif text is not None:
-            remedies = {"image": "write bytes or paths", "messages": "write lists of messages, not nested deeper"}
-            remedy = remedies.get(kind, "write all as text")
-            problems.add(f"column {name!r} holds a value of type {type(text).__name__} beside others; {remedy}", row)
+            remedy = _REMEDIES.get(kind, "write all as text")
+            problems.add(
+                f"column {name!r} holds a value of type {type(text).__name__} that does not fit; {remedy}", row
+            )
     return pa.array(texts, pa.string())

@@ -73,7 +73,7 @@ class Training(Result):
 
 
 class ToldDeletion(Result):
-    """What every caller may know of a deletion."""
+    """Fields of a deletion that every caller gets; `Deletion` adds those for operators."""
 
     id: int | None
     """Its generation, the last one if it took several; null if no record was taken. `log` and `GET /v1/deletions/{id}`

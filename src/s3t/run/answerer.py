@@ -174,6 +174,13 @@ class Answerer:
             scores = self.workshop.logits(wanted, now, rows, progress=watched(progress, work))
             return self.measure(now, members, dict(zip(wanted, scores, strict=True)), rows, per_depth=per_depth)
 
+    def noticed(self, found: Evaluation, rows: pa.Table) -> Evaluation:
+        """An evaluation, with a notice of the records that are cut."""
+        if not (longer := sum(self.workshop.cut(rows))):
+            return found
+        notice = f"{longer:,} of {counted(rows.num_rows, 'record')} have more tokens than max_length and are cut there"
+        return replace(found, notices=(*found.notices, notice))
+
     def measure(
         self,
         now: Snapshot,
@@ -213,9 +220,6 @@ class Answerer:
             notices.append(
                 "cut to a depth, models answer with trained heads; one that falls back so far gets a solved head"
             )
-        if longer := sum(self.workshop.cut(rows)):
-            of = counted(rows.num_rows, "record")
-            notices.append(f"{longer:,} of {of} have more tokens than max_length and are cut there")
         return Evaluation(
             generation=now.generation,
             n=len(expected),

@@ -51,7 +51,8 @@ def audit(parts: Parts, *, replay: int, seed: int | None, progress: Progress) ->
         return Audit(generation=0, checked=0, replayed=(), mismatches=({"problem": str(error)},))
     mismatches: list[Mismatch] = [{"problem": f"the ledger's database: {line}"} for line in structure]
     try:
-        _ = None if parts.public is None else parts.public.rows
+        if parts.public is not None:
+            _ = parts.public.rows  # read, to be checked
     except IntegrityError as error:
         mismatches.append({"problem": str(error)})
     if contents.wrong:  # then nothing can be compared with the ledger

@@ -81,7 +81,9 @@ def create_run(
             gaps=(INFERRED_LABELS,) if recipe.labels == "infer" else (),
             warnings=tuple(_unused(recipe)),
         )
-        for warning in fit(checked.recipe, description.orders, checked.records.counts, labels=len(checked.labels)):
+        growth = checked.recipe.growth(description.orders)
+        chains = [growth.chains(shard, ()) for shard in range(checked.recipe.partition.shards)]
+        for warning in fit(checked.recipe, chains, checked.records.counts, labels=len(checked.labels)):
             (progress or silent)(WorkWarning(what=warning))
         return _made(path, checked, description, WaitingRecords(names), data)
 

@@ -80,6 +80,8 @@ class Exporter:
     def of(cls, parts: Parts, output: Path, *, shard: int | None, merge: bool, engine: Engine) -> Exporter:
         """An exporter whose arguments have no problem, and whose base model is the run's."""
         with after_refusal(NOTHING_CHANGED):
+            parts.check_changeable()
+            parts.check_trainable()  # without the secret no deletion could ever name an export
             problems = output_problems(output, run=parts.layout.root)
             if problems := [*problems, *_problems(parts.recipe, shard=shard, merge=merge, engine=engine)]:
                 raise InputError("the export", problems)
@@ -93,7 +95,7 @@ class Exporter:
         with after_refusal(NOTHING_CHANGED):
             parts.latest.snapshot()  # refuses an older ledger
             parts.check_changeable()
-            parts.check_trainable()  # without the secret no deletion could ever name an export
+            parts.check_trainable()
         while True:
             now = parts.upkeep.erase_due()
             groups = self._serving(now)

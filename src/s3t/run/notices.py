@@ -18,6 +18,8 @@ from s3t.records.reading import is_of
 from s3t.store.rows import contents, count_distinct, short_digest
 from s3t.wording import counted
 
+_SHOWN = 10
+
 
 class Notices:
     """Counts of rows that repeat or contradict another, and of texts that are cut; and whether the precision is slow.
@@ -47,7 +49,9 @@ class Notices:
         try:
             cut = self._encoder.cut(rows)
         except DataError:
-            self._refused += self._refusals(rows)
+            if not (refused := [*self._refusals(rows)]):
+                raise
+            self._refused += refused
             return
         self._cut += sum(cut.longer)
         self._unlearned += cut.unlearned
@@ -68,7 +72,10 @@ class Notices:
         """See that the encoder takes every record, that none is longer than the recipe allows, and that something is
         learned, once all are taken in."""
         if self._refused:
-            raise DataError("the data", self._refused)
+            more = len(self._refused) - _SHOWN
+            raise DataError(
+                "the data", [*self._refused[:_SHOWN], *([f"and {more:,} more records"] if more > 0 else [])]
+            )
         if self._unlearned and self._unlearned == self._rows:
             raise DataError(
                 "the data",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from s3t.aftermath import NOTHING_CHANGED, after_refusal
 from s3t.core import KeyInputs, Place, Secret, Stage
@@ -38,7 +38,7 @@ from s3t.run.upkeep import Upkeep
 from s3t.store.artifacts import Artifacts, Manifest
 from s3t.store.blobs import LocalBlobs
 from s3t.store.disk import OpenedFolder, storage_errors
-from s3t.store.folder import Home, Layout, check_files, moved_error, read_layout, write_home
+from s3t.store.folder import Description, Home, Layout, check_files, moved_error, read_layout, write_home
 from s3t.store.secret import VARIABLE as SECRET_VARIABLE
 from s3t.store.secret import read_secret
 from s3t.store.slices import Slices
@@ -104,82 +104,68 @@ class Parts:
             folder = OpenedFolder.of(layout.root)
         ledger = Ledger.open(address_of(layout, description), folder=folder)
         try:
-            if ledger.key_was_destroyed:
-                secret = Secret.destroyed()  # wherever it, or a part of it, may still lie
-            else:
-                secret = read_secret(layout.secret, check=description.secret_check)
-                if secret.salt is None:
-                    raise IntegrityError(
-                        f"{layout.secret}: the run's secret is missing; put it back, or set {SECRET_VARIABLE} to it"
-                    )
-                check_files(layout, fields, secret)
-                ledger.check_rows(secret.key("row"))
-            if left := unresolved(recipe):
-                raise RunFolderError(
-                    str(layout.root),
-                    f"was made by an earlier state of s3t {description.version}, which knew no {' or '.join(left)}, so "
-                    "this one cannot tell how its stages were trained: use the one that made it, or make a new run",
+            self.secret = secret = _checked_secret(layout, recipe, fields, description, ledger)
+            self.layout, self.recipe, self.description = layout, recipe, description
+            self.ledger, self.lock = ledger, ledger.lock(layout.lock)
+            part = training_part(recipe, labels=description.labels, validation=description.validation)
+            self.key_inputs = KeyInputs(secret=secret, base_digest=description.base_digest, training_part=part)
+            self.orders = Orders(layout, description, secret)
+            self.store = Artifacts(LocalBlobs(layout.artifacts, tmp=layout.tmp, within=folder))
+            self.slices = slices_of(layout, secret, within=folder)
+            # Not of `self`: a cycle would keep a dropped run's session open.
+            slices, store, key_inputs, public = self.slices, self.store, self.key_inputs, self.public
+
+            def load() -> Workshop:
+                from s3t.run.workshop import Workshop  # here: it imports torch
+
+                return Workshop(
+                    slices=slices,
+                    tmp=layout.tmp,
+                    recipe=recipe,
+                    labels=description.labels,
+                    inputs=key_inputs,
+                    store=store,
+                    public=public,
                 )
+
+            self.loaded = LazyWorkshop(load)
+            self.witness = Witness.of_run(description.run)
+            self.withdrawer = Withdrawer(
+                ledger=ledger,
+                memory=ExportMemory.of_run(description.run),
+                hook=tuple(recipe.deletion.export_hook or ()),
+            )
+            self.latest = Latest(
+                run=layout.root,
+                ledger=ledger,
+                orders=self.orders,
+                store=self.store,
+                recipe=recipe,
+                only_serves=secret.salt is None,
+            )
+            self.eraser = Eraser(
+                ledger=ledger,
+                store=self.store,
+                secret=secret,
+                run=layout.root,
+                slices=self.slices,
+                within=recipe.deletion.erase_within,
+                memory=self.loaded,
+                witness=self.witness,
+                lock=self.lock,
+                withdrawer=self.withdrawer,
+            )
+            this = weakref.ref(self)  # a cycle would keep a dropped run's session open
+
+            def carry_out() -> dict[str, S3TError]:
+                parts = this()
+                return {} if parts is None else parts.approvals.carry_out_approved()
+
+            self.upkeep = Upkeep(layout, description.run, self.latest, self.eraser, self.loaded, carry_out)
+            self.presence = Presence(ledger, self.upkeep)
         except BaseException:
             ledger.close()
             raise
-        self.layout, self.recipe, self.description = layout, recipe, description
-        self.secret, self.ledger, self.lock = secret, ledger, ledger.lock(layout.lock)
-        part = training_part(recipe, labels=description.labels, validation=description.validation)
-        self.key_inputs = KeyInputs(secret=secret, base_digest=description.base_digest, training_part=part)
-        self.orders = Orders(layout, description, secret)
-        self.store = Artifacts(LocalBlobs(layout.artifacts, tmp=layout.tmp, within=folder))
-        self.slices = slices_of(layout, secret, within=folder)
-        slices, store, key_inputs, public = self.slices, self.store, self.key_inputs, self.public
-
-        def load() -> Workshop:
-            from s3t.run.workshop import Workshop  # here: it imports torch
-
-            return Workshop(
-                slices=slices,
-                tmp=layout.tmp,
-                recipe=recipe,
-                labels=description.labels,
-                inputs=key_inputs,
-                store=store,
-                public=public,
-            )
-
-        self.loaded = LazyWorkshop(load)
-        self.witness = Witness.of_run(description.run)
-        self.withdrawer = Withdrawer(
-            ledger=ledger,
-            memory=ExportMemory.of_run(description.run),
-            hook=tuple(recipe.deletion.export_hook or ()),
-        )
-        self.latest = Latest(
-            run=layout.root,
-            ledger=ledger,
-            orders=self.orders,
-            store=self.store,
-            recipe=recipe,
-            only_serves=secret.salt is None,
-        )
-        self.eraser = Eraser(
-            ledger=ledger,
-            store=self.store,
-            secret=secret,
-            run=layout.root,
-            slices=self.slices,
-            within=recipe.deletion.erase_within,
-            memory=self.loaded,
-            witness=self.witness,
-            lock=self.lock,
-            withdrawer=self.withdrawer,
-        )
-        this = weakref.ref(self)  # a cycle would keep a dropped run's session open
-
-        def carry_out() -> dict[str, S3TError]:
-            parts = this()
-            return {} if parts is None else parts.approvals.carry_out_approved()
-
-        self.upkeep = Upkeep(layout, description.run, self.latest, self.eraser, self.loaded, carry_out)
-        self.presence = Presence(ledger, self.upkeep)
 
     @cached_property
     def approvals(self) -> Approvals:
@@ -282,6 +268,29 @@ class Parts:
                 guesses = [target.metrics(given, expected, labels) for given in target.guesses(expected)]
                 best = max(map(target.score, guesses), default=None)
         return best
+
+
+def _checked_secret(
+    layout: Layout, recipe: Recipe, fields: dict[str, Any], description: Description, ledger: Ledger
+) -> Secret:
+    """The secret of a run, once its describing files and its ledger are found to be its own."""
+    if ledger.key_was_destroyed:
+        secret = Secret.destroyed()  # wherever it, or a part of it, may still lie
+    else:
+        secret = read_secret(layout.secret, check=description.secret_check)
+        if secret.salt is None:
+            raise IntegrityError(
+                f"{layout.secret}: the run's secret is missing; put it back, or set {SECRET_VARIABLE} to it"
+            )
+        check_files(layout, fields, secret)
+        ledger.check_rows(secret.key("row"))
+    if left := unresolved(recipe):
+        raise RunFolderError(
+            str(layout.root),
+            f"was made by an earlier state of s3t {description.version}, which knew no {' or '.join(left)}, so "
+            "this one cannot tell how its stages were trained: use the one that made it, or make a new run",
+        )
+    return secret
 
 
 def slices_of(layout: Layout, secret: Secret, *, within: OpenedFolder) -> Slices:

@@ -75,11 +75,11 @@ class PendingTexts(Pending):
     """
 
     generation: int
-    """The newest one when they were begun."""
+    """Newest generation when the texts were begun."""
     prompt_tokens: int
-    """Of all prompts together."""
+    """Tokens of all prompts together."""
     numbers: range
-    """The texts' in their batch."""
+    """Numbers of the texts in their batch."""
 
     def overtake(self) -> None:
         """Note that nothing that waits to be sent may leave any more."""

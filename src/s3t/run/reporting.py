@@ -44,8 +44,9 @@ def status_of(parts: Parts, inventory: Inventory, *, full: bool = False) -> Stat
         unfinished = tuple(transaction.history.unfinished())
         standing, to_withdraw = transaction.exports.standing(), transaction.exports.to_withdraw()
         hours = missing_hours(parts, inventory, missing, transaction)
-        seconds = math.fsum(transaction.history.durations().values())
+        durations = {} if missing else transaction.history.durations()
         warnings = tuple(_warnings(parts, transaction, unfinished, to_withdraw))
+    training_seconds = math.fsum(seconds for stage, seconds in durations.items() if stage.kind == "model")
     fails, shards = outage_of(parts, inventory), shards_of(inventory, range(len(inventory.orders)))
     return Status(
         method=recipe.method.described(),
@@ -62,7 +63,7 @@ def status_of(parts: Parts, inventory: Inventory, *, full: bool = False) -> Stat
         outage=fails,
         warnings=(*fails, *description.warnings, *warnings),
         advice=(
-            *fit(recipe, inventory.orders, inventory.records, labels=len(description.labels), seconds=seconds),
+            *fit(recipe, inventory.orders, inventory.records, labels=len(description.labels), seconds=training_seconds),
             *_weak(parts.guess, shards),
         ),
         unfinished=unfinished,
@@ -112,7 +113,9 @@ def shards_of(inventory: Inventory, shards: Iterable[int]) -> tuple[Shard, ...]:
             Chain(order=order, depth=inventory.depth(shard, order), name=_chain_name(place, inventory.growth.spares))
             for place, order in enumerate(orders)
         )
-        serves = next((chain for chain in chains if serving and chain.order[: chain.depth] == serving.prefix), None)
+        serves = None
+        if serving is not None:
+            serves = next(chain for chain in chains if chain.order[: chain.depth] == serving.prefix)
         if not inventory.trains:
             order = (*head, *(index for index in slices if index not in head))
             chains = (Chain(order=order, depth=len(head), name="head"),)
@@ -196,7 +199,7 @@ def fit(
     seconds: float = 0.0,
 ) -> Iterator[str]:
     """Warnings of how a recipe fits records: of empty slices, and of stages that take few optimiser steps for their
-    labels. Without labels, `labels` is 0. The present stages took so many `seconds`, if they are trained."""
+    labels. Without labels, `labels` is 0. `seconds` is the time that training took; 0 unless all stages are trained."""
     if empty := sum(count == 0 for count in records.values()):
         yield (
             f"{empty:,} of {counted(len(records), 'slice')} hold no record: use fewer shards or slices, or more "

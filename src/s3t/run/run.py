@@ -370,9 +370,9 @@ class Run:
             found = answerer.evaluate(state, rows, per_depth=per_depth, progress=progress or silent)
             if write == 0 or data is None:
                 return found
-            return found.with_metrics(writer.compared(state, data, write, progress or silent))
+            return found.with_metrics(writer.compared(state, rows, write, progress or silent))
 
-        return answerer.computed(None, compute)
+        return answerer.noticed(answerer.computed(None, compute), rows)
 
     def log(self, generations: Sequence[int] | None = None) -> tuple[LogEntry, ...]:
         """Every deletion, or some, with the times at which it was accepted, effective and erased; entry 0 is init's."""

@@ -266,7 +266,7 @@ class Workshop:
         """Logits of models, of means, or of the base model, whose solved heads read features."""
         chains = [self.chain(models, snapshot, progress) for models in groups]
         heads = [[self._of_readouts(models, snapshot, progress, lambda head: head)] for models in groups]
-        ons = [partial(self.ensemble.side_by_side, [chain], [0]) for chain in chains]
+        ons = [partial(self.ensemble.side_by_side, [chain]) for chain in chains]
         return self._read(self._features_of("readout"), list(zip(ons, heads, strict=True)), inputs, progress)
 
     def _read(

@@ -14,7 +14,6 @@ from s3t.events import Progress, WorkStep, silent, telling
 from s3t.ledger.presence import Overtaken, Work
 from s3t.prediction.answers import Prefixes
 from s3t.records.ingest import IngestedInputs, Inputs, ingest_prompts
-from s3t.records.reading import Data
 from s3t.results.answers import Texts
 from s3t.run.answerer import Answerer, State, members_of, uses_of, watched
 from s3t.run.pending import PendingTexts, SharedBatch
@@ -22,6 +21,8 @@ from s3t.tasks.targets import rouge_scorer, text_metrics
 from s3t.wording import counted
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from s3t.models.language import LanguageEncoder
     from s3t.prediction.generation import Continuation, Finish, Likelihood, Piece, Sampling, WrittenToken
 
@@ -71,11 +72,11 @@ class Writer:
             raise InputError("evaluate", "the run learns texts without prompts, so there is nothing to write after")
         rouge_scorer()
 
-    def compared(self, state: State, data: Data, count: int, progress: Progress) -> dict[str, float]:
+    def compared(self, state: State, rows: pa.Table, count: int, progress: Progress) -> dict[str, float]:
         """Measures of the likeliest texts after the first records' prompts, against the records' own."""
         from s3t.prediction.generation import Sampling
 
-        prompts, expected = self.encoder.exchanges(self.answerer.labelled(data).slice(0, count))
+        prompts, expected = self.encoder.exchanges(rows.slice(0, count))
         most = max(1, max(len(ids) for ids in self.encoder.tokens(expected)) + 1)
         written = self._write(state, {Sampling(max_new_tokens=most): prompts}, progress)
         return text_metrics(["".join(parts) for parts in written.texts], expected)

@@ -33,7 +33,7 @@ is one."""
 
 GUESSES = 20
 """Labels that are tried as the answer to every input, the most frequent ones."""
-ERRORS = {"mae", "rmse", "loss"}
+LOWER_IS_BETTER = {"mae", "rmse", "loss"}
 """Measures of which less is better."""
 ANSWERED = "answered"
 """Entry of an encoded record and of a batch, bool, a value a token: tokens at which the model answers. Without it, one
@@ -149,7 +149,7 @@ class Target(ABC):
     def score(self, metrics: Mapping[str, Any]) -> float:
         """The measure that chooses among stages and recipes; higher is better, so an error is negative."""
         name = next(name for name in self.scored_by if name in metrics)
-        if name not in ERRORS:
+        if name not in LOWER_IS_BETTER:
             return float(metrics[name])
         return -math.inf if metrics[name] is None else -float(metrics[name])
 

@@ -62,7 +62,7 @@ class SliceStates:
     """The hidden states of a slice at one border."""
 
     digest: str
-    """Of the slice."""
+    """Digest of the slice's version."""
     packed: Tensor
     """Tokens x width, record after record in the order in which they were computed, without padding."""
     starts: Sequence[int]
@@ -70,6 +70,7 @@ class SliceStates:
     lengths: Sequence[int]
     """Tokens of each record."""
     on_disk: bool = False
+    """They lie in a file, which is mapped into memory."""
 
     def of(self, record: int) -> Tensor:
         """One record's states, tokens x width."""

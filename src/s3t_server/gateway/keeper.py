@@ -141,8 +141,8 @@ class Keeper:
     def routed(self) -> Iterator[tuple[Snapshot, list[Stage]]]:
         """A state of the ledger, and the chains of the adapters that answer at it, in the order of their shards.
 
-        The adapters stay loaded within, unless a deletion takes one. An engine that is in trouble for longer than an
-        answer waits for it is not waited for.
+        The adapters stay loaded within, unless a deletion takes one. If the engine has been in trouble for
+        `engine_seconds`, an answer does not wait for it.
         """
         asked_at = time.monotonic()
         while True:
@@ -326,6 +326,7 @@ class Keeper:
 
     @cached_property
     def _exporter(self) -> Exporter:
+        """Made at the first export, which checks the folder and the base model."""
         return Exporter.of(self._parts, self._output, shard=None, merge=False, engine="vllm")
 
     def _exports(self) -> list[ExportRow]:

@@ -116,7 +116,7 @@ class Board:
         return self._keep("impact", (held.id, look.changes), lambda: self.run.approvals.impact(held))
 
     def forecast(self, look: Look) -> Forecast | None:
-        """The forecast of this very state: all that takes long of what monitoring asks."""
+        """Forecast of exactly this state; kept, since it is the only slow part of /metrics."""
         return self._keep("forecast", look.changes, lambda: forecast_now(self.inventory(look), self.run.recipe))
 
     def forecasts(self, look: Look) -> Forecasts:

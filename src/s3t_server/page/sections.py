@@ -68,6 +68,7 @@ class Visit:
 
     @cached_property
     def look(self) -> Look:
+        """State of the run for this visit; `part` may set an earlier one."""
         return self.served.board.look()
 
     def page(self, status: int = 200, desk: Desk | None = None) -> Response:
