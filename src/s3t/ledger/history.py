@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 
 from s3t.core import Place, Stage
 from s3t.ledger import schema
@@ -85,6 +85,12 @@ class History:
         """Seconds that the training of each live stage took."""
         rows = self._rows.read(schema.durations)
         return {stage_at(row.shard, row.prefix): float(row.seconds) for row in rows}
+
+    def training_seconds(self) -> float:
+        """Seconds that the training of all live stages of models took, summed by the database."""
+        table = schema.durations
+        total = select(func.sum(table.c.seconds)).where(~table.c.prefix.contains(":"))  # other kinds are named before it
+        return self._rows.connection.execute(total).scalar_one() or 0.0
 
     def note_depths(self, shards: Collection[int], *, before: Collection[Stage], after: Collection[Stage]) -> None:
         """Note the depths of some shards, where the live stages before and after a change give them another one.

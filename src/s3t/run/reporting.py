@@ -44,9 +44,8 @@ def status_of(parts: Parts, inventory: Inventory, *, full: bool = False) -> Stat
         unfinished = tuple(transaction.history.unfinished())
         standing, to_withdraw = transaction.exports.standing(), transaction.exports.to_withdraw()
         hours = missing_hours(parts, inventory, missing, transaction)
-        durations = {} if missing else transaction.history.durations()
+        training_seconds = 0.0 if missing else transaction.history.training_seconds()
         warnings = tuple(_warnings(parts, transaction, unfinished, to_withdraw))
-    training_seconds = math.fsum(seconds for stage, seconds in durations.items() if stage.kind == "model")
     fails, shards = outage_of(parts, inventory), shards_of(inventory, range(len(inventory.orders)))
     return Status(
         method=recipe.method.described(),
