@@ -220,7 +220,17 @@ def test_a_mapping_of_labels_that_can_be_misread_is_refused(problem, tmp_path):
     assert problem in caught.value.problems[0]
 
 
-@pytest.mark.parametrize("pair", [("caf\u00e9", "cafe\u0301"), ("a b", "a  b"), ("a b", "a\u00a0b"), ("a", " a")])
+@pytest.mark.parametrize(
+    "pair",
+    [
+        ("caf\u00e9", "cafe\u0301"),
+        ("a b", "a  b"),
+        ("a b", "a\u00a0b"),
+        ("a", " a"),
+        ("a", "a\u200b"),
+        ("\u260e", "\u260e\ufe0f"),
+    ],
+)
 def test_labels_that_look_alike_are_refused(pair):
     assert "differ in blanks or Unicode form alone" in only_problem_of(labels=[*pair, "c"])
 

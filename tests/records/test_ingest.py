@@ -271,7 +271,8 @@ TASKS_WITH_LABELS = [
 
 @pytest.mark.parametrize("task", TASKS_WITH_LABELS)
 @pytest.mark.parametrize(
-    "other", ["cafe\u0301 x", "caf\u00e9 x ", "\u00a0caf\u00e9 x", "caf\u00e9  x", "caf\u00e9\u00a0x"]
+    "other",
+    ["cafe\u0301 x", "caf\u00e9 x ", "\u00a0caf\u00e9 x", "caf\u00e9  x", "caf\u00e9\u00a0x", "\ufeffcaf\u00e9 x"],
 )
 def test_a_label_that_looks_like_another_is_refused_by_its_row(task, other):
     told = "row 2: the label (column 'label') differs from {} " + UNSEEN

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import Any
+
+_UNSEEN = re.compile("[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufe00-\ufe0f\ufeff]")
+"""Soft hyphen, zero-width space, marks of direction, variation selectors, byte order mark."""
 
 
 def name_of(value: Any) -> str | None:
@@ -28,12 +32,12 @@ def name_of(value: Any) -> str | None:
 
 
 def comparison_key(name: str) -> str:
-    """A name without what its readers cannot see: Unicode form, and which blanks or how many.
+    """A name without what its readers cannot see: Unicode form, blanks but one, marks without width. Joiners are seen.
 
-    >>> comparison_key("e\\u0301te\\u0301\\u00a0 1 ") == comparison_key("\\u00e9t\\u00e9 1")
+    >>> comparison_key("e\\u0301te\\u0301\\u00a0 1\\u200b") == comparison_key("\\u00e9t\\u00e9 1")
     True
     """
-    return " ".join(unicodedata.normalize("NFC", name).split())
+    return " ".join(_UNSEEN.sub("", unicodedata.normalize("NFC", name)).split())
 
 
 def alike(names: Iterable[str]) -> list[list[str]]:
