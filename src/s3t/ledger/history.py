@@ -89,7 +89,8 @@ class History:
     def training_seconds(self) -> float:
         """Seconds that the training of all live stages of models took, summed by the database."""
         table = schema.durations
-        total = select(func.sum(table.c.seconds)).where(~table.c.prefix.contains(":"))  # other kinds are named before it
+        models = ~table.c.prefix.contains(":")  # what other kinds are is before a colon
+        total = select(func.sum(table.c.seconds)).where(models)
         return self._rows.connection.execute(total).scalar_one() or 0.0
 
     def note_depths(self, shards: Collection[int], *, before: Collection[Stage], after: Collection[Stage]) -> None:
