@@ -20,7 +20,7 @@ PATH = FOLDER.parent / "docs" / "results.md"
 HEAD = """# The paper's results, beside ours
 
 Check here whether the paper's claims hold at a small scale: {verdicts}.
-In brackets is what the seeds leave open; a link leads to the paper's numbers, to tables and reasons.
+In brackets is what the seeds leave open; links lead to the paper's numbers, tables and reasons.
 Experiments that train use two cores, MiniLM (6 layers) and a ViT of 2 M parameters, where the paper has RoBERTa-large
 and ViT-base. The others have the paper's sizes. `python -m experiments.report` writes this page.
 """

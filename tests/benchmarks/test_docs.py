@@ -190,21 +190,24 @@ def processors_in(value):
 def test_the_memory_of_llamas():
     found = stored("llama_memory")
     sizes = found["computed"]["models"]
-    for name, each in sizes.items():
-        for base, needed in each["bits"].items():
-            pairs = [needed[part].values() for part in ("activations", "total")]
-            fits = [next(iter(cards), "neither") for cards in needed["fits"].values()]
-            cells = [
-                gigabytes(needed["base"]),
-                *("; ".join(map(gigabytes, pair)) for pair in pairs),
-                "; ".join(fits),
-            ]
-            assert row(f"{name}, {base}", cells) in PAGE
+    for base, needed in sizes["8B"]["bits"].items():
+        pairs = [needed[part].values() for part in ("activations", "total")]
+        cells = [gigabytes(needed["base"]), *("; ".join(map(gigabytes, pair)) for pair in pairs)]
+        assert row(base, [*cells, "; ".join(smallest_cards(needed))]) in PAGE
+    assert "of 1B fits 24 GB in every case, one of 13B in 8bit and 4bit with `checkpointing`; else 13B needs 80" in PAGE
+    assert all(smallest_cards(needed) == ["24", "24"] for needed in sizes["1B"]["bits"].values())
+    others = {base: smallest_cards(needed) for base, needed in sizes["13B"]["bits"].items()}
+    assert others == {"bfloat16": ["80", "80"], "8bit": ["80", "24"], "4bit": ["80", "24"]}
     measured = found["measured"]["cases"]
     assert all(case["measured"]["tensors"] == case["computed"]["base"] for case in measured)
     more = {part: [case["measured"][part] / case["computed"][part] for case in measured] for part in ("base", "pass")}
     assert f"by the base {min(more['base']):.2f} to {max(more['base']):.2f} times as much" in PAGE
     assert f"by a pass {min(more['pass']):.2f} to {max(more['pass']):.2f} times" in PAGE
+
+
+def smallest_cards(needed):
+    """GB of the smallest card that fits, without and with checkpointing."""
+    return [next(iter(cards), "neither").removesuffix(" GB") for cards in needed["fits"].values()]
 
 
 def gigabytes(size):
