@@ -68,6 +68,7 @@ if TYPE_CHECKING:  # "as": names that are exported
         Texts as Texts,
     )
     from s3t.results.changes import (
+        Added as Added,
         Audit as Audit,
         Deletion as Deletion,
         Exports as Exports,
@@ -92,7 +93,7 @@ _PLACES = {
     "s3t.recipe": "Recipe load_recipe",
     "s3t.records.ingest": "record_ids",
     "s3t.results.answers": "Evaluation Likelihoods Predictions Texts",
-    "s3t.results.changes": "Audit Deletion Exports Reconciliation Training",
+    "s3t.results.changes": "Added Audit Deletion Exports Reconciliation Training",
     "s3t.results.log": "Location LogEntry",
     "s3t.results.state": "Forecast Status",
     "s3t.run": "Run",

@@ -47,6 +47,9 @@ APPROVED = Aftermath(
     changed=True,
 )
 NO_RUN_MADE = Aftermath(now="no run was made", then="run the same command again", changed=False, certain=False)
+TAKEN_IN = Aftermath(
+    now="the records were taken in all the same", then="run `s3t train`, which has them learned", changed=True
+)
 RUN_MADE = Aftermath(now="the run was made all the same", then="use it", changed=True)
 STAGES_KEPT = Aftermath(
     now="every stage that was trained is stored, and no other",

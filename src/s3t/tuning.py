@@ -242,9 +242,9 @@ def _refuse_private(public: Sequence[tuple[str, Records]], private: Sequence[str
         for name, records, each in compared:
             if rows := [row for row, own in enumerate(each) if own in known]:
                 what = f"are or were in the run {where}" if is_run else f"are in {where}"
+                named = records.problems.positions.named(rows)
                 problems.append(
-                    f"{len(rows)} records of {name} {what} ({records.positions.named(rows)}); a choice by them would "
-                    "reveal them: take them out"
+                    f"{len(rows)} records of {name} {what} ({named}); a choice by them would reveal them: take them out"
                 )
     if problems:
         raise DataError("the public data", problems)

@@ -22,6 +22,7 @@ from tests.cli.typed import document, invoke
 COMMANDS = {
     "init",
     "train",
+    "add",
     "predict",
     "generate",
     "score",
@@ -66,7 +67,7 @@ def check_status(status):
         assert len(shard["slices"]) == 3
         assert len(shard["sequences"]) == 3
         for sequence in shard["sequences"]:
-            assert set(sequence) == {"order", "depth", "name"}
+            assert set(sequence) == {"order", "depth", "name", "seen"}
             assert sorted(sequence["order"]) == [0, 1, 2]
             assert 0 <= sequence["depth"] <= 3
         if shard["serving"] is not None:

@@ -23,6 +23,7 @@ CALLS = {
     "locate": ("RUN", "--file", "REQUESTS"),
     "log": ("RUN",),
     "status": ("RUN",),
+    "add": ("RUN", "--data", "DATA"),
     "repair": ("RUN",),
     "extend": ("RUN", "--budget", "4"),
     "audit": ("RUN",),

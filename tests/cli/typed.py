@@ -19,6 +19,7 @@ from s3t_server.program import COMMANDS
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text()
 RESULTS = (
+    s3t.Added,
     s3t.Audit,
     s3t.Deletion,
     s3t.Exports,

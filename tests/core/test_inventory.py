@@ -11,9 +11,9 @@ from s3t.core import (
     Place,
     Stage,
     after_deletion,
+    of_slice,
     plan_deletion,
     stages_of,
-    stages_of_slices,
 )
 from s3t.orders import Setting, cyclic
 
@@ -133,7 +133,7 @@ def test_a_prefix_without_a_record_does_not_serve_but_a_deeper_one_may():
 
 
 def of_slices(state):
-    return stages_of_slices("prototypes", len(state.orders), state.slices)
+    return tuple(of_slice(place, "prototypes") for place in sorted(state.records))
 
 
 def with_prototypes(state):

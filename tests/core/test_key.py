@@ -196,9 +196,12 @@ def test_the_features_of_a_solved_head_are_in_its_key():
 
 
 def test_every_field_of_a_stage_is_in_its_key():
-    stage, others = Stage(1, (2,)), {"shard": 0, "prefix": (0,), "kind": "prototypes", "reads": (Place(0, 0),)}
+    stage, others = (
+        Stage(1, (2,)),
+        {"shard": 0, "prefix": (0,), "kind": "prototypes", "reads": (Place(0, 0),), "seen": 1},
+    )
     assert others.keys() == {*Stage._fields}
-    assert len({key(stage=stage), *(key(stage=stage._replace(**{name: value})) for name, value in others.items())}) == 5
+    assert len({key(stage=stage), *(key(stage=stage._replace(**{name: value})) for name, value in others.items())}) == 6
 
 
 def made_with(*, pooling="mean", **training):

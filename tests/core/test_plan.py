@@ -1,5 +1,6 @@
 """The plan of a deletion: all that the slices touch, and nothing that they do not."""
 
+import itertools
 from dataclasses import replace
 
 from hypothesis import given
@@ -10,21 +11,22 @@ from s3t.core.inventory import tainted_by
 from s3t.core.stages import readout
 from s3t.orders import Setting, cyclic
 
-SHARDS, SLICES = 3, 4
+SHARDS, SLICES, SEGMENTS = 3, 4, 3
 
 
 def inventory(alive=None):
     orders = (cyclic(Setting(slices=SLICES, budget=6)),) * SHARDS
-    places = {Place(shard, index): 10 for shard in range(SHARDS) for index in range(SLICES)}
+    places = {Place(*at): 10 for at in itertools.product(range(SHARDS), range(SLICES), range(SEGMENTS))}
     stages = stages_of(orders) if alive is None else alive
     return Inventory(
         generation=7, growth=FixedOrders(orders), records=places, alive={stage: str(stage) for stage in stages}
     )
 
 
-PLACES = st.builds(Place, st.integers(0, SHARDS - 1), st.integers(0, SLICES - 1))
+PLACES = st.builds(Place, st.integers(0, SHARDS - 1), st.integers(0, SLICES - 1), st.integers(0, SEGMENTS - 1))
 LOSSES = st.dictionaries(PLACES, st.integers(1, 10))
-ALIVE = st.sets(st.sampled_from(stages_of((cyclic(Setting(slices=SLICES, budget=6)),) * SHARDS)))
+STAGES = stages_of((cyclic(Setting(slices=SLICES, budget=6)),) * SHARDS)
+ALIVE = st.sets(st.sampled_from([stage._replace(seen=seen) for stage in STAGES for seen in range(SEGMENTS)]))
 
 
 @given(LOSSES, ALIVE)
@@ -32,7 +34,9 @@ def test_a_stage_is_tainted_if_and_only_if_it_was_trained_on_a_slice_that_loses_
     tainted = plan_deletion(inventory(alive), losses)
     assert len(tainted) == len(set(tainted))
     for stage in alive:
-        touched = any((stage.shard, index) in losses for index in stage.prefix)
+        touched = any(
+            (stage.shard, index, segment) in losses for index in stage.prefix for segment in range(stage.seen + 1)
+        )
         assert (stage in tainted) == touched
 
 
@@ -64,7 +68,7 @@ def test_stages_of_orders_that_the_inventory_does_not_know_are_tainted_like_any_
 @given(LOSSES)
 def test_no_shard_pays_for_another(losses):
     tainted = {stage.shard for stage in plan_deletion(inventory(), losses)}
-    assert tainted == {place.shard for place in losses}
+    assert tainted == {place.shard for place in losses if place.segment == 0}  # the stages have seen no other
 
 
 def test_nothing_lost_changes_nothing():

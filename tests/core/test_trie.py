@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s3t.core import Place, Stage, by_kind, stages_of, stages_of_slices
+from s3t.core import Place, Stage, by_kind, of_slice, stages_of
 from s3t.core.stages import readout
 from s3t.ledger.schema import prefix_text, stage_at
 
@@ -65,7 +65,8 @@ def test_a_stage_is_cut_to_a_link_of_its_chain_and_prototypes_stay_whole(prefix,
 
 @given(ORDERS)
 def test_stages_of_models_and_prototypes_are_told_apart_in_their_order(orders):
-    models, prototypes = list(stages_of(orders)), list(stages_of_slices("prototypes", len(orders), len(orders[0][0])))
+    models = list(stages_of(orders))
+    prototypes = [of_slice(Place(shard, index), "prototypes") for shard, own in enumerate(orders) for index in own[0]]
     assert by_kind([*prototypes, *models]) == (models, prototypes)
 
 
@@ -74,7 +75,7 @@ def test_a_stage_says_its_name_as_messages_do():
 
 
 def test_prototypes_are_stages_beside_the_others_that_stand_on_one_slice_each():
-    (first, second) = stages_of_slices("prototypes", 1, 2)
+    first, second = (of_slice(Place(0, index), "prototypes") for index in range(2))
     assert first == Stage(0, (0,), "prototypes") != Stage(0, (0,))
     assert (first.parents, first.chain) == ((), (first,))
     classifier = Stage(0, (0, 1), "prototypes")

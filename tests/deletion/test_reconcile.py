@@ -27,7 +27,8 @@ def run(trained):
 
 @pytest.fixture
 def records(text_model):
-    return records_by_slice(tiny.recipe(text_model), tiny.text_table())
+    places = records_by_slice(tiny.recipe(text_model), tiny.text_table())
+    return {Place(*place): ids for place, ids in places.items()}
 
 
 def file_of(run, place):

@@ -330,7 +330,19 @@ def test_a_ledger_holds_tokens_alone(ledger):
         "mac",
         "manifest",
     }
-    numbers = {"generation", "records", "shard", "slice", "copies", "names", "deleted", "process", "value", "answers"}
+    numbers = {
+        "generation",
+        "records",
+        "shard",
+        "slice",
+        "segment",
+        "copies",
+        "names",
+        "deleted",
+        "process",
+        "value",
+        "answers",
+    }
     times = {"received_at", "accepted_at", "effective_at", "erased_at", "seen_at", "seconds"}
     times |= {"announced_at", "made_at", "withdrawn_at", "created_at", "expires_at", "revoked_at"}
     times |= {"asked_at", "ended_at", "hours", "decided_at", "done_at", "changed_at"}

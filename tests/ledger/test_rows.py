@@ -5,6 +5,7 @@ from contextlib import contextmanager, suppress
 import pytest
 from sqlalchemy import LargeBinary, String, select, update
 
+from s3t.core import Place
 from s3t.errors import IntegrityError
 from s3t.ledger import Clone, ExportRow, Ledger, Transaction, schema
 from s3t.ledger.rows import CHECKED
@@ -80,8 +81,8 @@ def test_a_row_with_another_value_is_refused_where_it_is_read(full, table):
 
 
 NOT_FOUND = {
-    *(("slices", name) for name in ("shard", "slice")),  # records name it, which the database sees to
-    *(("records", name) for name in ("shard", "slice")),
+    *(("slices", name) for name in Place._fields),  # records name it, which the database sees to
+    *(("records", name) for name in Place._fields),
     ("notes", "name"),  # it is not read then, as if it had never been written; the audit finds it
     ("requests", "key"),
 }

@@ -212,7 +212,10 @@ def test_sessions_that_end_are_waited_for_no_more(ledger):
 def test_settling_twenty_thousand_that_wait_to_be_erased_is_quick(ledger):
     with ledger.writing() as transaction:
         made = transaction.accept([taking()] * 20_000)
-        rows = [{"token": token(1_000 + number), "shard": 0, "slice": 0, "generation": number} for number in made]
+        rows = [
+            {"token": token(1_000 + number), "shard": 0, "slice": 0, "segment": 0, "generation": number}
+            for number in made
+        ]
         transaction.rows.insert(tables.erasing_records, rows)
     started = time.process_time()  # of SQLite all the work; ten seconds where each looks through all the others
     settle(ledger)

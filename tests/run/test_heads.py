@@ -67,7 +67,7 @@ def exact_after(folder, recipe, table, hits):
         for place, record in zip(hits, gone, strict=True):
             forgot.predict(table)
             forgot.delete(records=[record])
-            hit(never_knew, place)
+            hit(never_knew, Place(*place))
             mine, theirs = tiny.artifacts(forgot.path), tiny.artifacts(never_knew.path)
             exact = exact and all(mine[name] == theirs[name] for name in mine.keys() & theirs.keys())
             exact = exact and forgot.inventory().alive.keys() == never_knew.inventory().alive.keys()

@@ -39,12 +39,18 @@ def print_status(status: Status, run: Any) -> None:
         hours = "" if status.missing_hours is None else f" ({in_hours(status.missing_hours)})"
         command = f"s3t {'repair' if status.generation else 'train'} {run}"
         typer.echo(f"{counted(status.missing, 'stage')} {are} missing{hours}; train with: {command}")
+    if status.to_learn:
+        typer.echo(to_learn(status.to_learn, run))
     if status.forecast is not None and status.forecast.living_shards:
         _print_forecast(status.forecast)
     for warning in (*status.warnings, *status.advice):
         typer.echo(f"warning: {warning}")
     for gap in status.gaps:
         typer.echo(f"gap in exactness: {gap}")
+
+
+def to_learn(records: int, run: Any) -> str:
+    return f"{counted(records, 'added record')} not learned yet; learn with: s3t train {run}"
 
 
 def print_shards(shards: Sequence[Shard], title: str) -> None:
@@ -100,7 +106,7 @@ def print_training(done: Training, status: Status, run: Any) -> None:
     elif done.missing == 0:
         typer.echo(f"nothing to train: no stage is missing, {there}")
     if done.discarded:
-        typer.echo(f"{counted(done.discarded, 'stage')} discarded: a record was deleted during their training")
+        typer.echo(f"{counted(done.discarded, 'stage')} discarded: a record was deleted or learned meanwhile")
     print_status(status, run)
 
 

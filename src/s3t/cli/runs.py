@@ -10,7 +10,7 @@ import typer
 from typer import Argument, Option
 
 import s3t
-from s3t.cli.display import in_hours, print_parts, print_status, print_training, print_unfinished
+from s3t.cli.display import in_hours, print_parts, print_status, print_training, print_unfinished, to_learn
 from s3t.cli.options import (
     DryRunOption,
     MovedOption,
@@ -100,6 +100,31 @@ def train(
         note = "" if evaluate else ". These are the recipe's public records, by which depths are chosen"
         typer.echo(f"{measured.sentence}{note}")
         print_parts(measured)
+
+
+def add(
+    run: RunArgument,
+    data: Annotated[Path, Option(metavar="FILE", help="More records, as for s3t init.")],
+    moved: MovedOption = False,
+) -> Iterator[Output]:
+    """Take more records in, each in the slice that the run's secret names: all of FILE, or, if anything is wrong, none.
+
+    They may be deleted at once. s3t train has them learned, or the recipe's additions.learn_every; until then the run
+    answers as before. An id that is there, and a name that was deleted, are refused.
+    """
+    with s3t.Run.open(run, moved=moved) as target:
+        done = target.add(data, progress=ProgressBar())
+        status = None if done.training is None else target.status()
+    yield Output(done, failed=done.training_failed is not None)
+    typer.echo(f"addition {done.addition}: {counted(done.records, 'record')} taken in")
+    for notice in done.notices:
+        typer.echo(f"note: {notice}")
+    if done.training_failed is not None:
+        typer.echo(f"s3t: they could not be learned: {done.training_failed}", err=True)
+    if done.training is not None and status is not None:
+        print_training(done.training, status, run)
+    elif done.to_learn:
+        typer.echo(to_learn(done.to_learn, run))
 
 
 def repair(

@@ -15,7 +15,7 @@ from s3t.core.growth import (
 )
 from s3t.core.inventory import Inventory, after_deletion, plan_deletion, tainted_by
 from s3t.core.methods import METHODS, Method, Trainable, method_named
-from s3t.core.places import Order, Place, Secret, place_of
+from s3t.core.places import Order, Place, Secret, place_of, slices_among
 from s3t.core.stages import (
     BASE_MODEL,
     KeyInputs,
@@ -23,9 +23,10 @@ from s3t.core.stages import (
     SliceKind,
     Stage,
     by_kind,
+    head_of,
     model_stages,
+    of_slice,
     stage_key,
     stage_seed,
     stages_of,
-    stages_of_slices,
 )

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
-from s3t.core.growth import Growth
+from s3t.core.growth import Growth, leaves
 from s3t.core.places import Order, Place
-from s3t.core.stages import Kind, SliceKind, Stage, readout, stages_of_slices
+from s3t.core.stages import Kind, SliceKind, Stage, head_of, of_slice, readout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +21,7 @@ class Inventory:
     growth: Growth
     """Policy of the chains, and of which stage is trained next."""
     records: Mapping[Place, int]
-    """Records in each slice."""
+    """Records in each segment."""
     alive: Mapping[Stage, str]
     """Live stages and the keys of their artifacts: none of their slices has lost a record since."""
     of_slices: SliceKind | None = None
@@ -31,6 +31,8 @@ class Inventory:
     readouts: Literal["", "each", "mean"] = ""
     """Heads that are solved from readouts, of which each slice leaves one: every serving model's, or that of their
     mean; and the base model's, which answers where no model lives."""
+    learned: int = 0
+    """The newest segment that is to be learned."""
     scores: Mapping[str, float] | None = None
     """Validation score of each live prefix, by the key of its last stage; None where depth alone chooses."""
 
@@ -41,12 +43,22 @@ class Inventory:
 
     @cached_property
     def _live_prefixes(self) -> list[list[Order]]:
-        """Prefixes of each shard's live stages that trained a model."""
-        found: list[list[Order]] = [[] for _ in range(1 + max(place.shard for place in self.records))]
+        """Prefixes of each shard's live stages that trained a model on all that is to be learned."""
+        found: list[list[Order]] = [[] for _ in range(self.shards)]
         for stage in self.alive:
-            if stage.kind == "model":
+            if stage.kind == "model" and stage.seen == self.learned:
                 found[stage.shard].append(stage.prefix)
         return found
+
+    @cached_property
+    def stale(self) -> Mapping[Stage, str]:
+        """Live stages of models that lack what is to be learned since, with their keys. They may serve."""
+        return {s: key for s, key in self.alive.items() if s.kind == "model" and s.seen != self.learned}
+
+    @property
+    def shards(self) -> int:
+        """m, the shards."""
+        return 1 + max(place.shard for place in self.records)
 
     @property
     def slices(self) -> int:
@@ -56,7 +68,7 @@ class Inventory:
     def depth(self, shard: int, order: Order) -> int:
         """Depth, in slices, of the deepest prefix of `order` whose stages are all alive."""
         depth = 0
-        while depth < len(order) and Stage(shard, order[: depth + 1]) in self.alive:
+        while depth < len(order) and Stage(shard, order[: depth + 1], seen=self.learned) in self.alive:
             depth += 1
         return depth
 
@@ -75,12 +87,29 @@ class Inventory:
 
     @cached_property
     def serving_all(self) -> list[tuple[Stage, ...]]:
-        """By shard, the deepest live stage of every order that holds a record; each once, in the orders' order."""
+        """By shard, the deepest live stage of every order that holds a record; each once, in the orders' order. Of what
+        has learned different additions, the deepest answers; the newest of equals.
+        """
         found = []
         for shard, orders in enumerate(self.orders):
             prefixes = dict.fromkeys(order[: self.depth(shard, order)] for order in orders)
-            found.append(tuple(Stage(shard, prefix) for prefix in prefixes if self.records_in(shard, prefix) > 0))
+            by_seen: dict[int, list[Stage]] = {}
+            for end in (*(Stage(shard, prefix, seen=self.learned) for prefix in prefixes), *self.stale_ends(shard)):
+                if any(self.records[place] for place in end.places):
+                    by_seen.setdefault(end.seen, []).append(end)
+            depths = {seen: max(end.depth for end in ends) for seen, ends in by_seen.items()}
+            deepest = max(depths, key=lambda seen: (depths[seen], seen), default=0)
+            found.append(tuple(by_seen.get(deepest, ())))
         return found
+
+    def stale_ends(self, shard: int) -> list[Stage]:
+        """The deepest stale stage of every chain of a shard, the newest first."""
+        by_seen: dict[int, list[Order]] = {}
+        for stage in self.stale:
+            if stage.shard == shard:
+                by_seen.setdefault(stage.seen, []).append(stage.prefix)
+        newest = sorted(by_seen.items(), reverse=True)
+        return [Stage(shard, chain, seen=seen) for seen, prefixes in newest for chain in leaves(prefixes)]
 
     def members(self) -> dict[int, Stage]:
         """The ensemble: the stage with which each shard answers that can."""
@@ -123,13 +152,27 @@ class Inventory:
         return tuple(found[shard].depth if shard in found else 0 for shard in range(len(self.orders)))
 
     def records_in(self, shard: int, prefix: Order) -> int:
-        """Records in the slices of a prefix."""
-        return sum(self.records[Place(shard, index)] for index in prefix)
+        """Records in the slices of a prefix, whether or not they are to be learned."""
+        return sum(self.by_slice[shard][index] for index in prefix)
+
+    @cached_property
+    def by_slice(self) -> list[list[int]]:
+        """Records of each shard's slices."""
+        found = [[0] * self.slices for _ in range(self.shards)]
+        for place, records in self.records.items():
+            found[place.shard][place.slice] += records
+        return found
+
+    def to_learn(self) -> int:
+        """Records that were added since what serves was made; in a shard that does not answer, since what is to be
+        learned."""
+        seen = {shard: stage.seen for shard, stage in self._members.items()}
+        return sum(n for place, n in self.records.items() if place.segment > seen.get(place.shard, self.learned))
 
     def missing(self) -> tuple[Stage, ...]:
         """Stages that the run needs and that are not alive, in the order in which they are trained, parents first."""
-        of_slices = self._missing_of_slices()
-        return (*of_slices, *self.growth.missing(self._live_prefixes), *self.missing_readouts())
+        models = (stage._replace(seen=self.learned) for stage in self.growth.missing(self._live_prefixes))
+        return (*self._missing_of_slices(), *models, *self.missing_readouts())
 
     def missing_passes(self) -> tuple[Stage, ...]:
         """Missing stages that need one pass through a slice, and no training."""
@@ -142,8 +185,11 @@ class Inventory:
         """Readouts that the heads of the serving models lack. They are made last: a deeper model needs others."""
         return tuple(stage for stage in self.wanted_readouts if stage not in self.alive)
 
-    def unwanted_readouts(self) -> dict[Stage, str]:
-        """Live readouts of models that serve no more, with their keys; none before the serving models have theirs."""
+    def unwanted(self) -> Mapping[Stage, str]:
+        """Live stages that serve no more, with their keys: stale models, once others have learned what is new; and
+        readouts of other models, once those that serve have theirs."""
+        if self.stale and not self.growth.missing(self._live_prefixes):
+            return self.stale
         if self.missing_readouts():
             return {}
         readouts = {stage: key for stage, key in self.alive.items() if stage.kind == "readout"}
@@ -154,7 +200,7 @@ class Inventory:
         """One for each head and each slice of the run that holds a record; quick to look up, in order."""
         models = list(self._members.values())
         groups = {"": [], "each": [*([model] for model in models), []], "mean": [models, []]}[self.readouts]
-        filled = [place for place, records in sorted(self.records.items()) if records > 0]
+        filled = [place for place in self._to_use if self.records[place] > 0]
         return dict.fromkeys(readout(place, group) for group in groups for place in filled)
 
     def may_begin(self, stage: Stage) -> bool:
@@ -163,10 +209,18 @@ class Inventory:
             return False
         if stage.kind == "readout":
             return stage in self.wanted_readouts
-        return stage.kind != "model" or self.growth.may_begin(stage, self._live_prefixes[stage.shard])
+        if stage.kind != "model":
+            return True
+        return stage.seen == self.learned and self.growth.may_begin(stage, self._live_prefixes[stage.shard])
+
+    @property
+    def _to_use(self) -> list[Place]:
+        """Segments that are learned, or are to be."""
+        return sorted(place for place in self.records if place.segment <= self.learned)
 
     def _stages_of_slices(self) -> tuple[Stage, ...]:
-        return () if self.of_slices is None else stages_of_slices(self.of_slices, len(self.orders), self.slices)
+        kind = self.of_slices
+        return () if kind is None else tuple(of_slice(place, kind) for place in self._to_use)
 
     @property
     def training_command(self) -> str:
@@ -175,12 +229,12 @@ class Inventory:
 
     def heads(self) -> dict[int, Stage]:
         """Each shard's head of what is made of its slices: of those that are alive and hold a record."""
-        found: dict[int, Stage] = {}
+        parts: dict[int, list[Place]] = {}
         for stage in self._stages_of_slices():
-            if stage in self.alive and self.records_in(stage.shard, stage.prefix) > 0:
-                slices = found[stage.shard].prefix if stage.shard in found else ()
-                found[stage.shard] = stage._replace(prefix=(*slices, *stage.prefix))
-        return found
+            (place,) = stage.places
+            if stage in self.alive and self.records[place] > 0:
+                parts.setdefault(stage.shard, []).append(place)
+        return {shard: head_of(places, self.of_slices or "statistics") for shard, places in parts.items()}
 
 
 def plan_deletion(inventory: Inventory, losses: Mapping[Place, int]) -> tuple[Stage, ...]:
@@ -189,12 +243,21 @@ def plan_deletion(inventory: Inventory, losses: Mapping[Place, int]) -> tuple[St
 
 
 def tainted_by(places: Collection[Place], stages: Iterable[Stage]) -> Iterator[Stage]:
-    whole, hit = set(places), {place.shard: set[int]() for place in places}
-    for place in places:
-        hit[place.shard].add(place.slice)
+    """The stages that were made from any of some segments. (`Stage.places` names them all, which with hundreds of
+    additions would take seconds.)"""
+    whole, first = set(places), dict[tuple[int, int], int]()
+    for shard, index, segment in places:
+        first[shard, index] = min(segment, first.get((shard, index), segment))
+
+    def saw(shard: int, index: int, seen: int) -> bool:
+        return first.get((shard, index), math.inf) <= seen
+
     for stage in stages:
-        seen = stage.shard in hit and not hit[stage.shard].isdisjoint(stage.prefix)
-        if seen or not whole.isdisjoint(stage.reads):
+        if stage.kind == "model":
+            hit = any(saw(stage.shard, index, stage.seen) for index in stage.prefix)
+        else:
+            hit = stage.places[0] in whole or any(saw(*place) for place in stage.reads)  # a live one is of one segment
+        if hit:
             yield stage
 
 

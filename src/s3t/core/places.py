@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
@@ -87,10 +87,21 @@ def _derived(salt: str, purpose: str) -> bytes:
 
 
 class Place(NamedTuple):
-    """A slice of a shard, both counted from 0."""
+    """A segment of a slice of a shard, all counted from 0."""
 
     shard: int
     slice: int
+    segment: int = 0
+    """Number of the addition with which its records came; 0: at init."""
+
+
+def slices_among(places: Iterable[Place]) -> tuple[Place, ...]:
+    """The slices of some segments, each once.
+
+    >>> slices_among([Place(1, 0, 2), Place(0, 3), Place(1, 0)])
+    (Place(shard=0, slice=3, segment=0), Place(shard=1, slice=0, segment=0))
+    """
+    return tuple(sorted({place._replace(segment=0) for place in places}))
 
 
 def place_of(
@@ -112,9 +123,9 @@ def place_of(
         among: the slices that its group is spread over; None for all of them.
 
     >>> place_of("r1", None, secret=Secret(salt="x"), shards=1, slices=1)
-    Place(shard=0, slice=0)
+    Place(shard=0, slice=0, segment=0)
     >>> place_of("r1", None, secret=Secret(salt="x"), shards=1, slices=4, among=[2])
-    Place(shard=0, slice=2)
+    Place(shard=0, slice=2, segment=0)
     """
     kind, owner = ("record", record) if subject is None else ("subject", subject)
     number = int.from_bytes(secret.token("partition", kind, owner)[:16], "big")

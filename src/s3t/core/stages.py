@@ -11,7 +11,6 @@ What does not change a stage's tensors (budget, selector, device, ensemble, colu
 from __future__ import annotations
 
 import hmac
-import itertools
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -39,8 +38,12 @@ class Stage(NamedTuple):
     prefix: Order
     kind: Kind = "model"
     reads: tuple[Place, ...] = ()
-    """Slices of the models that a readout was made with, in the order of training, model after model. The slice that
-    left the readout, which may be any of the run, is in `prefix`."""
+    """Slices of the models that a readout was made with, in the order of training, model after model, each with the
+    newest segment that its model has seen; the slice that left the readout, which may be any of the run, is in
+    `prefix`. Of a head of several slices the segments that it is made of; where nothing was added these follow from
+    the prefix, and are left out."""
+    seen: int = 0
+    """The newest segment of its slices that it was trained on; of what is made of one slice, the segment."""
 
     @property
     def depth(self) -> int:
@@ -48,14 +51,19 @@ class Stage(NamedTuple):
 
     @property
     def places(self) -> tuple[Place, ...]:
-        """Every slice whose records it was made from, in the order of `slice_digests`."""
-        return (*(Place(self.shard, index) for index in self.prefix), *self.reads)
+        """Every segment whose records it was made from, in the order of `slice_digests`."""
+        if self.kind == "model":
+            return _segments(Place(self.shard, index, self.seen) for index in self.prefix)
+        if self.kind == "readout":
+            return (Place(self.shard, self.prefix[0], self.seen), *_segments(self.reads))
+        return self.reads or tuple(Place(self.shard, index, self.seen) for index in self.prefix)
 
     @property
     def models(self) -> tuple[Stage, ...]:
         """The models of a readout, one a shard."""
         shards = groupby(self.reads, key=lambda place: place.shard)
-        return tuple(Stage(shard, tuple(place.slice for place in places)) for shard, places in shards)
+        models = ((shard, list(places)) for shard, places in shards)
+        return tuple(Stage(shard, tuple(each.slice for each in of), seen=of[0].segment) for shard, of in models)
 
     @property
     def parents(self) -> tuple[Stage, ...]:
@@ -66,10 +74,10 @@ class Stage(NamedTuple):
     def chain(self) -> tuple[Stage, ...]:
         """Stages from the first to this one, parents before children. Of a head, what is made of its slices."""
         if self.kind == "model":
-            return tuple(Stage(self.shard, self.prefix[:depth]) for depth in range(1, self.depth + 1))
+            return tuple(self._replace(prefix=self.prefix[:depth]) for depth in range(1, self.depth + 1))
         if self.kind == "readout":
             return (*(link for model in self.models for link in model.chain), self)
-        return tuple(self._replace(prefix=(index,)) for index in self.prefix)
+        return tuple(of_slice(place, self.kind) for place in self.places)
 
     def cut(self, depth: int) -> Stage:
         """The stage of its chain with at most `depth` slices; a head is returned unchanged."""
@@ -78,7 +86,8 @@ class Stage(NamedTuple):
     def to_json(self) -> dict[str, Any]:
         kind = {} if self.kind == "model" else {"kind": self.kind}
         reads = {"reads": [list(place) for place in self.reads]} if self.reads else {}
-        return {"shard": self.shard, "prefix": list(self.prefix), **kind, **reads}
+        seen = {"seen": self.seen} if self.seen else {}
+        return {"shard": self.shard, "prefix": list(self.prefix), **kind, **reads, **seen}
 
     def __str__(self) -> str:
         if self.kind == "readout":
@@ -89,7 +98,24 @@ class Stage(NamedTuple):
         slices = ", ".join(map(str, self.prefix))
         of_slices = f"{self.kind} of {'slice' if self.depth == 1 else 'slices'} {slices}"
         what = f"stage ({slices})" if self.kind == "model" else of_slices
-        return f"{what} of shard {self.shard}"
+        added = f" as of addition {self.seen}" if self.seen else ""
+        return f"{what} of shard {self.shard}{added}"
+
+
+def _segments(newest: Iterable[Place]) -> tuple[Place, ...]:
+    """All segments of slices up to given ones."""
+    return tuple(place._replace(segment=segment) for place in newest for segment in range(place.segment + 1))
+
+
+def of_slice(place: Place, kind: Kind) -> Stage:
+    """What is made of one segment alone."""
+    return Stage(place.shard, (place.slice,), kind, seen=place.segment)
+
+
+def head_of(places: Sequence[Place], kind: Kind) -> Stage:
+    """The head of what is made of some segments of a shard."""
+    slices = tuple(sorted({place.slice for place in places}))
+    return Stage(places[0].shard, slices, kind, tuple(places) if any(place.segment for place in places) else ())
 
 
 BASE_MODEL = Stage(0, ())
@@ -98,7 +124,8 @@ BASE_MODEL = Stage(0, ())
 def readout(place: Place, models: Iterable[Stage]) -> Stage:
     """The readout that a slice leaves for the head of these models, at most one of each shard; of none: of the base
     model."""
-    return Stage(place.shard, (place.slice,), "readout", tuple(itertools.chain.from_iterable(m.places for m in models)))
+    reads = (Place(model.shard, index, model.seen) for model in models for index in model.prefix)
+    return of_slice(place, "readout")._replace(reads=tuple(reads))
 
 
 def stages_of(orders: Iterable[Iterable[Order]]) -> tuple[Stage, ...]:
@@ -124,11 +151,7 @@ def by_kind(stages: Iterable[Stage]) -> tuple[list[Stage], list[Stage]]:
 
 def model_stages(method: Method, stage: Stage) -> tuple[Stage, ...]:
     """The stages whose artifacts together are the model of a prefix, the first one first."""
-    return tuple(Stage(stage.shard, prefix) for prefix in method.links(stage.prefix))
-
-
-def stages_of_slices(kind: SliceKind, shards: int, slices: int) -> tuple[Stage, ...]:
-    return tuple(Stage(shard, (index,), kind) for shard in range(shards) for index in range(slices))
+    return tuple(stage._replace(prefix=prefix) for prefix in method.links(stage.prefix))
 
 
 def stage_seed(run_seed: int, stage: Stage, purpose: str) -> int:
@@ -163,6 +186,7 @@ def stage_key(inputs: KeyInputs, stage: Stage, *, slice_digests: Sequence[str], 
         "parent": parents if len(parents) > 1 else next(iter(parents), None),
         "kind": stage.kind,
         **({"reads": stage.reads} if stage.reads else {}),
+        **({"seen": stage.seen} if stage.seen else {}),
     }
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hmac.new(inputs.secret.key("stage"), text.encode(), sha256).hexdigest()

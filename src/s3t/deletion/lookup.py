@@ -3,17 +3,17 @@
 Rows of the ledger have a check (`ledger/rows.py`); a row that a damaged page or index hides has none. So before a
 request is answered or accepted, the files are searched for records that the ledger does not know, and for all subjects.
 
-The files are read before the ledger. Slices only lose records, and tokens of deleted records stay in the ledger, so
+The files are read before the ledger. Segments only lose records, and tokens of deleted records stay in the ledger, so
 every record in a file is in the ledger, present or deleted, whatever other processes delete meanwhile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from s3t.core import Place, Secret, place_of
+from s3t.core import Place, Secret, place_of, slices_among
 from s3t.errors import IntegrityError
 from s3t.ledger import Ledger, Located, Transaction
 from s3t.recipe import Recipe
@@ -33,7 +33,7 @@ class FileMatches:
     """Slices whose files could not be read, and the requested tokens that they may hold."""
 
     def unreadable_for(self, token: bytes) -> tuple[Place, ...]:
-        return tuple(place for place, tokens in self.unreadable.items() if token in tokens)
+        return slices_among(place for place, tokens in self.unreadable.items() if token in tokens)
 
     def of(self, batch: Batch) -> frozenset[bytes]:
         """Tokens of the records in the files for a batch's names."""
@@ -57,8 +57,12 @@ class Lookup:
         if self.recipe.columns.subject is not None:
             names |= {("subject", token): name for token, name in subjects.items()}
         where: dict[Place, dict[tuple[str, bytes], str]] = {}
+        segments: dict[Place, list[Place]] = {}
+        for place, state in self.ledger.snapshot().slices.items():
+            if state.records or state.pending or not place.segment:  # most additions leave segments without a record
+                segments.setdefault(place._replace(segment=0), []).append(place)
         for (kind, token), name in names.items():
-            for place in self._places(kind, name):
+            for place in self._places(kind, name, segments):
                 where.setdefault(place, {})[kind, token] = name
         in_files: dict[bytes, set[bytes]] = {}
         unreadable: dict[Place, frozenset[bytes]] = {}
@@ -87,18 +91,19 @@ class Lookup:
                 if digest == before:
                     raise
 
-    def _places(self, kind: str, name: str) -> set[Place]:
-        """Slices that can hold a record, or a subject's records."""
+    def _places(self, kind: str, name: str, segments: Mapping[Place, Sequence[Place]]) -> set[Place]:
+        """Segments that can hold a record, or a subject's records, of those of each slice."""
         partition = self.recipe.partition
         shards, slices, group = partition.shards, partition.slices, partition.group
         # A record's subject, which decides its slice, is unknown.
         if not name or (kind == "record" and self.recipe.columns.subject is not None):
-            return {Place(shard, index) for shard in range(shards) for index in range(slices)}
+            return set[Place]().union(*segments.values())
         subject = name if kind == "subject" else None
         spread = [None] if group is None else [*map(group.among, group.slices)]
-        return {
+        first = {
             place_of(name, subject, secret=self.secret, shards=shards, slices=slices, among=among) for among in spread
         }
+        return set[Place]().union(*(segments.get(place, ()) for place in first))
 
     def _matches(self, names: pa.Table, asked: Mapping[tuple[str, bytes], str]) -> Iterator[tuple[bytes, bytes]]:
         """(Requested token, token of the record) for each row with a requested name."""

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from s3t.aftermath import NOTHING_CHANGED, OUT_OF_USE, PARTLY_OUT_OF_USE, after_refusal
-from s3t.core import Inventory, Place, Secret
+from s3t.core import Inventory, Place, Secret, slices_among
 from s3t.deletion.unfinished import remove_left, remove_unfinished
 from s3t.deletion.withdrawal import Withdrawer
 from s3t.deletion.witness import Witness, why_older
@@ -200,8 +200,9 @@ class Eraser:
             with self.ledger.writing() as transaction:
                 transaction.settle()
 
-    def sweep(self) -> None:
-        """Remove temporary files that killed processes left, and condemn what the ledger does not name.
+    def sweep(self, *, unknown: bool = False) -> None:
+        """Remove temporary files that killed processes left, and condemn what the ledger does not name; `unknown`: also
+        segments of which it knows nothing.
 
         Lists the store; called when a run is opened, and when the operator erases. Nothing if another process erases.
         """
@@ -214,7 +215,7 @@ class Eraser:
             with self.ledger.reading() as transaction:
                 snapshot = transaction.snapshot()
                 exports, clones = transaction.exports.standing(), transaction.rows.all(Clone)
-            strays = [*self._strays(versions, snapshot)]
+            strays = [*self._strays(versions, snapshot, unknown=unknown)]
             self.withdrawer.remove_unfinished(exports)
             self._sweep_parts(clones)
             if strays or not stored <= snapshot.artifacts:
@@ -223,14 +224,18 @@ class Eraser:
                     named = transaction.snapshot().artifacts | transaction.sessions.announced()
                     transaction.rows.condemn(artifacts=stored - named, versions=strays)
 
-    def _strays(self, versions: Mapping[Place, frozenset[str]], snapshot: Snapshot) -> Iterator[tuple[Place, str]]:
+    def _strays(
+        self, versions: Mapping[Place, frozenset[str]], snapshot: Snapshot, *, unknown: bool
+    ) -> Iterator[tuple[Place, str]]:
         """Versions of slices that are not current, if the current one is whole, or the secret is destroyed.
 
         Otherwise they may be all that is left of a slice, and of what a newer ledger knew.
         """
         for place, digests in versions.items():
             current = snapshot.slices[place].digest if place in snapshot.slices else ""
-            if (strays := digests - {current}) and (self.secret.salt is None or self.slices.is_whole(place, current)):
+            if (strays := digests - {current}) and (
+                self.secret.salt is None or (unknown and not current) or self.slices.is_whole(place, current)
+            ):
                 yield from ((place, digest) for digest in strays)
 
     def _sweep_parts(self, clones: Collection[Clone]) -> None:
@@ -533,7 +538,7 @@ def _outcome(
         deleted=deleted,
         already=tuple(name for token, name in absent if token in gone and gone[token] not in generations),
         unknown=tuple(unknown.values()),
-        unreadable=tuple(place for place, tokens in in_files.unreadable.items() if tokens & unknown.keys()),
+        unreadable=slices_among(place for place, tokens in in_files.unreadable.items() if tokens & unknown.keys()),
         entries=tuple(entries),
         repeated=any(result.earlier is not None for result in accepted),
     )

@@ -241,7 +241,7 @@ def _carry_out(eraser: Eraser, versions: Mapping[Place, _Version]) -> tuple[Plac
         with ledger.writing() as transaction:
             transaction.forget_stages(lost)
     eraser.withdrawer.memory.catch_up(ledger)  # slices are now those that exports are compared with
-    eraser.sweep()
+    eraser.sweep(unknown=True)
     eraser.erase(everything=True, anyway=True)
     eraser.witness.catch_up(ledger)
     eraser.witness.note_again(ledger)

@@ -194,7 +194,8 @@ def why_older(transaction: Transaction, witness: Witness, slices: Slices) -> str
 
     folder with its ledger    the witness has seen a later generation, or a deletion that the ledger does not know
     folder or slices alone    a slice has another version than the one that the ledger names
-    ledger alone              as above; or a version has fewer rows than the ledger counts
+    ledger alone              as above; or a version has fewer rows than the ledger counts, or is of an addition that it
+                              does not know
     """
     snapshot, seen = transaction.snapshot(), witness.newest()
     if seen > snapshot.generation:
@@ -225,8 +226,13 @@ def _version_of_another_time(transaction: Transaction, slices: Slices) -> str | 
     serve on. Older versions beside the current one are swept as long as the run has its secret.
     """
     destroyed = transaction.history.key_destroyed_at() is not None
-    stored = slices.versions()
-    for place, state in sorted(transaction.snapshot().slices.items()):
+    stored, known = slices.versions(), transaction.snapshot().slices
+    _, condemned = transaction.condemned()  # what a killed addition put is known by that
+    for place in sorted(stored.keys() - known.keys()):
+        for digest in sorted(stored[place]):
+            if (place, digest) not in condemned:
+                return f"{slices.where(place, digest)} is of an addition that its ledger does not know"
+    for place, state in sorted(known.items()):
         others = stored.get(place, frozenset()) - {state.digest}
         alone = state.digest not in stored.get(place, frozenset())
         for digest in sorted(others):

@@ -12,7 +12,7 @@ from s3t.core import Place
 from s3t.errors import IntegrityError
 from s3t.ledger import schema
 from s3t.ledger.rows import CHECKED, Rows
-from s3t.ledger.schema import value_of
+from s3t.ledger.schema import place_at, value_of
 from s3t.ledger.state import RecordRow
 
 _MOST_PROBLEMS = 20
@@ -52,7 +52,7 @@ def contents_of(rows: Rows) -> Contents:
         records.setdefault(record.place, {})[record.token] = record
     erasing: dict[Place, set[bytes]] = {}
     for row in right["erasing_records"]:
-        erasing.setdefault(Place(row.shard, row.slice), set()).add(row.token)
+        erasing.setdefault(place_at(row), set()).add(row.token)
     return Contents(
         generation=max((int(row.generation) for row in right["generations"]), default=0),
         wrong=wrong,

@@ -19,6 +19,11 @@ from s3t.store.spill import Spill
 def write_first_rows(rows: Rows, slices: Mapping[Place, SliceState], records: Iterable[RecordRow]) -> None:
     times = dict.fromkeys(("received_at", "accepted_at", "effective_at", "erased_at"), rows.now())
     rows.insert(schema.generations, [{"generation": 0, **times, "records": 0, "mark": secrets.token_hex(8)}])
+    write_slices(rows, slices, records)
+
+
+def write_slices(rows: Rows, slices: Mapping[Place, SliceState], records: Iterable[RecordRow]) -> None:
+    """Segments that are new, and their records."""
     rows.insert(
         schema.slices,
         ({**of_place(place), "records": state.records, "digest": state.digest} for place, state in slices.items()),
@@ -47,13 +52,13 @@ class WaitingRecords:
     def __iter__(self) -> Iterator[RecordRow]:
         for first in range(256):
             content = b"".join(self._spill.chunks(first))
-            for token, subject, has_subject, shard, index, copies in sorted(_WAITING.iter_unpack(content)):
+            for token, subject, has_subject, *place, copies in sorted(_WAITING.iter_unpack(content)):
                 yield RecordRow(
-                    token=token, subject=subject if has_subject else None, place=Place(shard, index), copies=copies
+                    token=token, subject=subject if has_subject else None, place=Place(*place), copies=copies
                 )
 
 
-_WAITING = struct.Struct("!32s32s?QQQ")
+_WAITING = struct.Struct("!32s32s?QQQQ")
 
 
 def record_rows(place: Place, copies: Mapping[tuple[str, str | None], int], secret: Secret) -> list[RecordRow]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Set
 from typing import Any
 
 from sqlalchemy import func, select
@@ -11,7 +11,7 @@ from s3t.core import Place, Stage
 from s3t.ledger import schema
 from s3t.ledger.exports import ExportRows
 from s3t.ledger.rows import KEY_DESTROYED, Rows
-from s3t.ledger.schema import row_of, stage_at
+from s3t.ledger.schema import place_at, row_of, stage_at
 from s3t.ledger.state import DepthChange, RequestRow
 from s3t.results.log import LogEntry
 
@@ -100,8 +100,8 @@ class History:
         another prefix may serve; which one follows from records, so a history of it would outlive them.
         """
         table, time = schema.depths, self._rows.now()
-        slices = select(schema.slices.c.shard, schema.slices.c.slice).where(schema.slices.c.records > 0)
-        filled = {Place(row.shard, row.slice) for row in self._rows.select_in(slices, schema.slices.c.shard, shards)}
+        slices = select(schema.slices).where(schema.slices.c.records > 0)
+        filled = {place_at(row) for row in self._rows.select_in(slices, schema.slices.c.shard, shards)}
         was, is_now = _deepest(before, shards, filled), _deepest(after, shards, filled)
         changes = [
             DepthChange(changed_at=time, shard=shard, depth_before=was[shard], depth=is_now[shard])
@@ -114,16 +114,17 @@ class History:
             self._rows.delete(table, table.c.changed_at < newest.scalar_subquery())
 
 
-def _deepest(alive: Collection[Stage], shards: Collection[int], filled: Collection[Place]) -> dict[int, int]:
+def _deepest(alive: Collection[Stage], shards: Collection[int], filled: Set[Place]) -> dict[int, int]:
     """For each shard the slices of its deepest live chain that holds a record, or of its ridge head; 0 without one."""
-    found = dict.fromkeys(shards, 0)
+    found, of_ridge = dict.fromkeys(shards, 0), {shard: set[int]() for shard in shards}
     for stage in alive:
-        if stage.kind == "statistics" and Place(stage.shard, *stage.prefix) in filled:  # a ridge head has all of them
-            found[stage.shard] += 1
-        if stage.shard not in found or stage.kind != "model" or stage.depth <= found[stage.shard]:
+        if stage.shard not in found:
             continue
-        if any(Place(stage.shard, each) in filled for each in stage.prefix) and all(
-            each in alive for each in stage.chain
-        ):
+        if stage.kind == "statistics" and stage.places[0] in filled:  # a ridge head has all of them
+            of_ridge[stage.shard].update(stage.prefix)
+            found[stage.shard] = len(of_ridge[stage.shard])
+        if stage.kind != "model" or stage.depth <= found[stage.shard]:
+            continue
+        if not filled.isdisjoint(stage.places) and all(each in alive for each in stage.chain):
             found[stage.shard] = stage.depth
     return found

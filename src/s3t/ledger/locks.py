@@ -73,7 +73,7 @@ def hold(lock: RunLock) -> Iterator[bool]:
         if not taken:
             raise StorageError(
                 f"another process has held the run's lock for {NEEDED_SECONDS:.0f} seconds: it erases, or adds "
-                "orders, or it is stuck",
+                "records or orders, or it is stuck",
                 remedy="see what it does (`s3t status` shows what is not erased yet), end it if it hangs",
             )
         yield True

@@ -25,7 +25,7 @@ from sqlalchemy.dialects import sqlite
 from s3t.core import Place
 from s3t.errors import IntegrityError
 from s3t.ledger import schema
-from s3t.ledger.schema import MAC, of_place, order_of, row_of, table_of, value_of
+from s3t.ledger.schema import MAC, of_artifact, of_place, order_of, place_at, row_of, table_of, value_of
 
 CHANGES = "changes"
 """Counter, raised whenever anything of a snapshot changes."""
@@ -37,6 +37,8 @@ CONFIRMED = "confirmed"
 """Counter, raised by transactions that have nothing else to write and must wait for the disk."""
 WALKED = "walked"
 """Newest generation for which erasure went through every place."""
+LEARNED = "learned"
+"""Newest addition that models are to be trained on."""
 KEY_DESTROYED = "key_destroyed_at"
 """Time at which the run's secret was destroyed, in whole seconds since the epoch."""
 LOST_SESSIONS = "lost_sessions"
@@ -191,8 +193,8 @@ class Rows:
         Current versions are left out. `generation` is the deletion that condemned them. With 0 they may hold any
         deleted record: no unfinished deletion then counts as erased before every place was gone through once more.
         """
-        current = {(Place(row.shard, row.slice), row.digest) for row in self.read(schema.slices)} if versions else set()
-        rows = [{"shard": shard, "name": key, "generation": generation} for shard, key in artifacts]
+        current = {(place_at(row), row.digest) for row in self.read(schema.slices)} if versions else set()
+        rows = [{**of_artifact(shard), "name": key, "generation": generation} for shard, key in artifacts]
         for place, digest in {*versions} - current:
             rows.append({**of_place(place), "name": digest, "generation": generation})
         if not rows:

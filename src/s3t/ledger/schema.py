@@ -36,9 +36,10 @@ T = TypeVar("T")
 
 
 def prefix_text(stage: Stage) -> str:
-    """A stage's prefix as it is stored: `2,0,1`; with what else it is, `prototypes:2`, `readout 1,0 1,2:2`."""
-    text, reads = ",".join(map(str, stage.prefix)), "".join(f" {place.shard},{place.slice}" for place in stage.reads)
-    return text if stage.kind == "model" else f"{stage.kind}{reads}:{text}"
+    """A stage's prefix as it is stored: `2,0,1`; with what else it is, `2,0,1@4`, `prototypes:2`, `readout 1,0,0:2`."""
+    text, reads = ",".join(map(str, stage.prefix)), "".join(f" {','.join(map(str, place))}" for place in stage.reads)
+    seen = f"@{stage.seen}" if stage.seen else ""
+    return f"{text}{seen}" if stage.kind == "model" else f"{stage.kind}{reads}:{text}{seen}"
 
 
 def of_stage(stage: Stage) -> dict[str, Any]:
@@ -48,14 +49,30 @@ def of_stage(stage: Stage) -> dict[str, Any]:
 
 def of_place(place: Place) -> dict[str, Any]:
     """The columns of a row that name a slice."""
-    return {"shard": place.shard, "slice": place.slice}
+    return place._asdict()
+
+
+NO_SLICE = -1
+
+
+def of_artifact(shard: int) -> dict[str, Any]:
+    """The columns of a row that could name a slice's version, and name an artifact."""
+    return {"shard": shard, "slice": NO_SLICE, "segment": NO_SLICE}
+
+
+def place_at(row: Any) -> Place:
+    """The segment that a row names."""
+    return Place(row.shard, row.slice, row.segment)
 
 
 def stage_at(shard: int, prefix: str) -> Stage:
-    what, _, text = prefix.rpartition(":")
+    what, _, of = prefix.rpartition(":")
+    text, _, seen = of.partition("@")
     kind, *reads = what.split(" ")
     slices, *places = ([int(number) for number in each.split(",")] for each in (text, *reads))
-    return Stage(shard, tuple(slices), cast(Kind, kind or "model"), tuple(Place(*place) for place in places))
+    return Stage(
+        shard, tuple(slices), cast(Kind, kind or "model"), tuple(Place(*place) for place in places), int(seen or 0)
+    )
 
 
 def _texts_of(stages: Iterable[Stage]) -> tuple[str]:
@@ -84,7 +101,7 @@ def _field(name: str, hint: Any) -> _Field:
     (kind,) = {*get_args(hint)} - {NoneType} if NoneType in get_args(hint) else {get_origin(hint) or hint}
     match kind.__name__:
         case "Place":
-            return _Field(name, {"shard": Integer, "slice": Integer}, tuple, Place)
+            return _Field(name, {"shard": Integer, "slice": Integer, "segment": Integer}, tuple, Place)
         case "Stage":
             columns = {"shard": Integer, "prefix": String}
             return _Field(name, columns, lambda stage: (stage.shard, prefix_text(stage)), stage_at)
@@ -184,15 +201,16 @@ slices = _table(
     "slices",
     Column("shard", Integer, primary_key=True),
     Column("slice", Integer, primary_key=True),
+    Column("segment", Integer, primary_key=True),
     Column("records", Integer, nullable=False),
     Column("digest", String(64), nullable=False),  # of its current version
 )
-"""Slices, and how many records each holds."""
+"""Segments of slices, and how many records each holds."""
 
 records = _table_of(
     RecordRow,
     "records",
-    ForeignKeyConstraint(["shard", "slice"], ["slices.shard", "slices.slice"]),
+    ForeignKeyConstraint(["shard", "slice", "segment"], ["slices.shard", "slices.slice", "slices.segment"]),
     Index("records_by_subject", "subject"),
     key="token",
 )
@@ -211,16 +229,18 @@ erasing_records = _table(
     Column("token", LargeBinary(32), primary_key=True),
     Column("shard", Integer, nullable=False),
     Column("slice", Integer, nullable=False),
+    Column("segment", Integer, nullable=False),
     Column("generation", Integer, nullable=False),
-    Index("erasing_records_by_slice", "shard", "slice"),
+    Index("erasing_records_by_slice", "shard", "slice", "segment"),
 )
 """Deleted records that are still in the current version of their slice."""
 
 condemned = _table(
     "condemned",
     Column("shard", Integer, primary_key=True),
+    Column("slice", Integer, primary_key=True),  # NO_SLICE for an artifact, as the segment
+    Column("segment", Integer, primary_key=True),
     Column("name", String(64), primary_key=True),  # an artifact's key, or the digest of a slice's version
-    Column("slice", Integer),  # null for an artifact
     Column("generation", Integer, nullable=False),  # of the deletion that condemned it; 0 if none did
 )
 """Queue of artifacts and versions of slices to be erased from the store.

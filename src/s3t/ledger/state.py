@@ -60,6 +60,8 @@ class Snapshot:
     """Counter; two snapshots with the same number are equal."""
     slices: Mapping[Place, SliceState]
     live: LiveStages
+    learned: int
+    """Newest addition that models are to be trained on."""
     walked: int
     """Newest generation for which erasure went through every place, except slices that may wait."""
     pending_since: float | None
@@ -70,6 +72,11 @@ class Snapshot:
     """True if condemned artifacts or versions of slices may be in the store."""
     approved: frozenset[str]
     """Ids of held requests that are approved, and not carried out yet."""
+
+    @cached_property
+    def added(self) -> int:
+        """Number of additions."""
+        return max(place.segment for place in self.slices)
 
     @property
     def stages(self) -> Mapping[Stage, str]:
@@ -96,7 +103,7 @@ class Snapshot:
             (stage for stage in self.stages if stage.kind == "readout"), key=lambda stage: (stage.reads, stage)
         )
         groups = (tuple(group) for _, group in groupby(readouts, key=lambda stage: stage.reads))
-        filled = sum(state.records > 0 for state in self.slices.values())
+        filled = sum(state.records > 0 for place, state in self.slices.items() if place.segment <= self.learned)
         return {group[0].models: group for group in groups if 2 * len(group) >= filled or not group[0].reads}
 
     def readers(self, models: Collection[Stage]) -> Mapping[Stage, tuple[Stage, ...]]:
@@ -114,6 +121,7 @@ class Snapshot:
             growth=growth,
             records={place: state.records for place, state in self.slices.items()},
             alive=self.stages,
+            learned=self.learned,
             **options,
         )
 
@@ -230,7 +238,7 @@ class ExportRow:
 
     @property
     def places(self) -> tuple[Place, ...]:
-        """Every slice that it was made of."""
+        """Every segment that it was made of."""
         return tuple(dict.fromkeys(place for stage in (self.stage, *self.others) for place in stage.places))
 
     @property

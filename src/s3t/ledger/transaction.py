@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,9 +15,21 @@ from s3t.core import Place, Stage
 from s3t.errors import KeyDestroyedError
 from s3t.ledger import schema
 from s3t.ledger.exports import ExportRows
+from s3t.ledger.filling import write_slices
 from s3t.ledger.history import History
-from s3t.ledger.rows import CHANGES, COMMITS, CONFIRMED, KEY_DESTROYED, REMOVALS, WALKED, Rows, damaged
-from s3t.ledger.schema import of_place, of_stage, stage_at, value_of
+from s3t.ledger.rows import (
+    CHANGES,
+    COMMITS,
+    CONFIRMED,
+    KEY_DESTROYED,
+    LEARNED,
+    REMOVALS,
+    WALKED,
+    Rows,
+    chunks,
+    damaged,
+)
+from s3t.ledger.schema import of_artifact, of_place, of_stage, place_at, stage_at, value_of
 from s3t.ledger.servers import HeldRequests, Repairs
 from s3t.ledger.sessions import Sessions
 from s3t.ledger.state import Acceptance, LiveStages, Located, RecordRow, SliceState, Snapshot, ToErase, Trained
@@ -52,9 +64,9 @@ class Transaction:
 
     def _read_snapshot(self, changes: int) -> Snapshot:
         table, erasing, log = schema.slices, schema.erasing_records, schema.generations
-        holds = exists().where(erasing.c.shard == table.c.shard, erasing.c.slice == table.c.slice)
+        holds = exists().where(*(erasing.c[name] == table.c[name] for name in Place._fields))
         slices = {
-            Place(row.shard, row.slice): SliceState(records=row.records, digest=row.digest, pending=bool(row.holds))
+            place_at(row): SliceState(records=row.records, digest=row.digest, pending=bool(row.holds))
             for row in self.rows.checked(table, self._run(select(table, holds.label("holds"))))
         }
         newest = select(log).order_by(log.c.generation.desc()).limit(1)
@@ -73,6 +85,7 @@ class Transaction:
             changes=changes,
             slices=slices,
             live=self._read_live(),
+            learned=self.rows.note(LEARNED),
             walked=self.rows.note(WALKED),
             pending_since=None if oldest_pending is None else oldest_pending.received_at,
             waiting_since=None if oldest_waiting is None else oldest_waiting.received_at,
@@ -116,6 +129,21 @@ class Transaction:
             rows=tuple(value_of(RecordRow, row) for _, row in sorted(rows.items())),
             gone={row.token: row.generation for row in before},
         )
+
+    def known(self, records: Collection[bytes], subjects: Collection[bytes]) -> tuple[set[bytes], set[bytes]]:
+        """Records among these tokens that are present; and records and subjects among them that were deleted."""
+        table, gone = schema.records, schema.deleted
+        return (
+            {row.token for row in self.rows.read_in(table, table.c.token, records)},
+            {row.token for row in self.rows.read_in(gone, gone.c.token, [*records, *subjects])},
+        )
+
+    def slices_of(self, subjects: Collection[bytes]) -> dict[bytes | None, set[int]]:
+        """The slices that hold records of some subjects."""
+        table, found = schema.records, dict[bytes | None, set[int]]()
+        for row in self.rows.read_in(table, table.c.subject, subjects):
+            found.setdefault(row.subject, set()).add(row.slice)
+        return found
 
     def records_in(self, place: Place) -> list[RecordRow]:
         return self.rows.all(RecordRow, **of_place(place))
@@ -171,7 +199,7 @@ class Transaction:
         if not hit:
             return
         self._remove_stages({stage for _, stage, _ in hit})
-        rows = ({"shard": stage.shard, "name": key, "generation": number} for number, stage, key in hit)
+        rows = ({**of_artifact(stage.shard), "name": key, "generation": number} for number, stage, key in hit)
         self.rows.upsert(schema.condemned, rows)
 
     def to_erase(self, *, received_by: float = math.inf) -> ToErase:
@@ -182,12 +210,12 @@ class Transaction:
         table, log = schema.erasing_records, schema.generations
         oldest = func.coalesce(func.min(log.c.received_at), 0.0).label("received_at")
         generations = table.outerjoin(log, table.c.generation == log.c.generation)
-        by_slice = select(table.c.shard, table.c.slice, oldest).select_from(generations)
-        rows = self._run(by_slice.group_by(table.c.shard, table.c.slice))
-        since = {Place(row.shard, row.slice): row.received_at for row in rows}
+        names = [table.c[name] for name in Place._fields]
+        rows = self._run(select(*names, oldest).select_from(generations).group_by(*names))
+        since = {place_at(row): row.received_at for row in rows}
         records: dict[Place, set[bytes]] = {place: set() for place, time in since.items() if time <= received_by}
-        for row in self.rows.read_in(table, tuple_(table.c.shard, table.c.slice), records):
-            records[Place(row.shard, row.slice)].add(row.token)
+        for row in self.rows.read_in(table, tuple_(*names), records):
+            records[place_at(row)].add(row.token)
         artifacts, versions = self.condemned()
         return ToErase(
             generation=self.snapshot().generation,
@@ -198,12 +226,36 @@ class Transaction:
             slices=self.snapshot().slices,
         )
 
+    def add(self, slices: Mapping[Place, SliceState], records: Iterable[RecordRow]) -> bool:
+        """Take segments and their records in, whose versions were condemned before they were put. False, and nothing
+        is done, if one of the records is present or was deleted, or its subject was; or a version is not condemned any
+        more: this process has lost the run's lock, and another has erased it.
+        """
+        if self.rows.note(KEY_DESTROYED):
+            raise KeyDestroyedError("the run's secret was destroyed meanwhile: it takes in no more records")
+        _, condemned = self.condemned()
+        if not condemned.issuperset((place, state.digest) for place, state in slices.items()):
+            return False
+        for some in chunks(records):
+            if any(self.known([row.token for row in some], {row.subject for row in some if row.subject})):
+                return False
+        write_slices(self.rows, slices, records)
+        self.note_removed(versions=[(place, state.digest) for place, state in slices.items()])
+        self.rows.note_change()
+        return True
+
+    def learn(self) -> None:
+        """Have models trained on all that was added by now."""
+        if self.rows.note(LEARNED) < (added := self.snapshot().added):
+            self.rows.write_note(LEARNED, to=added)
+            self.rows.note_change()
+
     def condemned(self) -> tuple[frozenset[tuple[int, str]], frozenset[tuple[Place, str]]]:
         """Artifacts, (shard, key), and versions of slices that must not stay in the store."""
         rows = self.rows.read(schema.condemned)
         return (
-            frozenset((row.shard, row.name) for row in rows if row.slice is None),
-            frozenset((Place(row.shard, row.slice), row.name) for row in rows if row.slice is not None),
+            frozenset((row.shard, row.name) for row in rows if row.slice == schema.NO_SLICE),
+            frozenset((place_at(row), row.name) for row in rows if row.slice != schema.NO_SLICE),
         )
 
     def supersede(self, place: Place, *, old: str, new: str, gone: Collection[bytes]) -> bool:
@@ -236,9 +288,10 @@ class Transaction:
     def note_removed(
         self, artifacts: Collection[tuple[int, str]] = (), *, versions: Collection[tuple[Place, str]] = ()
     ) -> None:
-        names = [*artifacts, *((place.shard, digest) for place, digest in versions)]
-        if names:
-            self.rows.remove(schema.condemned, ({"shard": shard, "name": name} for shard, name in names))
+        gone = [{**of_artifact(shard), "name": key} for shard, key in artifacts]
+        gone += ({**of_place(place), "name": digest} for place, digest in versions)
+        if gone:
+            self.rows.remove(schema.condemned, gone)
             self.rows.note_change()
 
     def note_walked(self, generation: int) -> None:
@@ -317,10 +370,13 @@ class Transaction:
         return True
 
     def _may_be_committed(self, trained: Trained) -> bool:
-        """True if its slices have lost no record since it was trained, and the stages before it are alive."""
+        """True if its slices have lost no record since it was trained, the stages before it are alive, and no more was
+        added that a model is to learn."""
         if self.rows.note(KEY_DESTROYED):
             raise KeyDestroyedError("the run's secret was destroyed meanwhile: it cannot train any more")
-        return self.snapshot().still_as(trained.seen) and self.snapshot().still_has(trained.parents)
+        now, stage = self.snapshot(), trained.stage
+        is_newest = stage.kind != "model" or stage.seen == now.learned
+        return is_newest and now.still_as(trained.seen) and now.still_has(trained.parents)
 
     def forget_stages(self, stages: Mapping[Stage, str]) -> None:
         """Take stages out of use if they still have those keys, and condemn their artifacts."""

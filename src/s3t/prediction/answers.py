@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from s3t.core import BASE_MODEL, Inventory, Kind, Order, Stage, by_kind
+from s3t.core import BASE_MODEL, Inventory, Kind, Order, Stage, by_kind, head_of
 from s3t.errors import InputError, NoLiveShardError
 from s3t.recipe import Prediction, Recipe
 from s3t.recipe.schema import DEFAULT_THRESHOLD
@@ -32,7 +32,7 @@ def choose_members(inventory: Inventory, prefixes: Prefixes | None, *, settings:
     """
     if prefixes is not None:
         pairs = prefixes.items() if isinstance(prefixes, Mapping) else prefixes
-        members = sorted({_stage(inventory.kind, *pair) for pair in pairs}, key=_place)
+        members = sorted({_stage(inventory, *pair) for pair in pairs}, key=_place)
         if not members:
             raise InputError("prefixes", "names no shard; leave it out to have all answer that can")
         usable = {BASE_MODEL} if inventory.answering_by_base() else set[Stage]()
@@ -75,9 +75,26 @@ def _place(stage: Stage) -> tuple[int, Kind, Order]:
     return stage.shard, stage.kind, stage.prefix
 
 
-def _stage(usual: Kind, shard: int, prefix: Order, _key: str = "", kind: Kind | None = None) -> Stage:
-    kind = kind or usual
-    return Stage(shard, tuple(prefix) if kind == "model" else tuple(sorted(set(prefix))), kind)
+def _stage(
+    inventory: Inventory, shard: int, prefix: Order, _key: str = "", kind: Kind | None = None, seen: int | None = None
+) -> Stage:
+    """The stage of a member; without `seen`, the newest live one of the prefix."""
+    kind, prefix = kind or inventory.kind, tuple(prefix)
+    if kind != "model":
+        return _head(inventory, shard, prefix, kind)
+    if seen is None:
+        named = (stage.seen for stage in inventory.alive if stage[:3] == (shard, prefix, kind))
+        seen = max(named, default=inventory.learned if prefix else 0)
+    return Stage(shard, prefix, seen=seen)
+
+
+def _head(inventory: Inventory, shard: int, slices: Order, kind: Kind) -> Stage:
+    """The head of what is alive of some slices; of a slice without, one that is not alive."""
+    alive = inventory.heads().get(shard)
+    parts = [] if alive is None else [place for place in alive.places if place.slice in slices]
+    if not parts or {place.slice for place in parts} != {*slices}:
+        return Stage(shard, tuple(sorted(set(slices))), kind)
+    return head_of(parts, kind)
 
 
 @dataclass(frozen=True, kw_only=True)

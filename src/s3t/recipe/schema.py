@@ -565,6 +565,14 @@ class DeletionSettings(Section):
         return arguments
 
 
+class AdditionSettings(Section):
+    """Records that come after init."""
+
+    learn_every: Int | None = Field(default=None, ge=1, le=1_000_000)
+    """All that was added is learned after every so many additions. null: by `s3t train`. (No share of the records
+    decides: when it did would tell of deleted ones.)"""
+
+
 def repair_due(policy: RepairPolicy, inventory: Inventory, *, trained: bool) -> bool:
     """True if a policy asks for a repair now. `trained`: the run once had a live stage; else nothing is to repair."""
     if not trained or policy == "manual" or not inventory.missing():
@@ -805,6 +813,8 @@ class Recipe(Section):
     """The ensemble."""
     deletion: DeletionSettings = DeletionSettings()
     """Deletion of records."""
+    additions: AdditionSettings = AdditionSettings()
+    """Records that come after init."""
     ledger: Annotated[str, AfterValidator(_ledger_url)] | None = None
     """A PostgreSQL database for runs of several hosts, postgresql+psycopg://USER@HOST/DATABASE; else SQLite in the run
     folder. S3T_LEDGER overrides it. A password belongs there, or into PGPASSWORD or ~/.pgpass."""
@@ -823,6 +833,7 @@ class Recipe(Section):
             usual["partition"] = {"shards": 1, "slices": 1 if known.one_slice else SLICES_OF_ONE_SHARD}
         if known is not None and not known.trains:
             usual["deletion"] = {"repair": "eager"}  # a pass over what is left of the slice
+            usual["additions"] = {"learn_every": 1}
         if content.get("head") == "ridge":
             usual["ridge"] = {"projection": 0}  # a slice leaves features of every model
         if content.get("task") == "causal-lm":

@@ -30,7 +30,6 @@ from s3t.records.features import read_features, read_prompts, values_of
 from s3t.records.images import as_png
 from s3t.records.reading import (
     Data,
-    Positions,
     Problems,
     Table,
     columns_in_words,
@@ -74,7 +73,8 @@ class Records(NamedTuple):
     """Our columns (see the module)."""
     among: Sequence[tuple[int, ...]] | None
     """For each row, the slices of its shard that its group is spread over; None without groups."""
-    positions: Positions
+    problems: Problems
+    """Of the data; told, all at once, when the last window was looked at."""
     labels: tuple[str, ...] = ()
     """The label set, declared or inferred, once all windows are checked; empty for regression."""
 
@@ -104,7 +104,7 @@ def ingest_sample(
         total += records.rows.num_rows
         rows = records.rows if kept is None else pa.concat_tables([kept.rows, records.rows])
         places = {secret.token("order", "record", id): place for place, id in enumerate(Cells(rows["record"]))}
-        kept = Records(rows_at(rows, [places[token] for token in sorted(places)[:count]]), None, records.positions)
+        kept = Records(rows_at(rows, [places[token] for token in sorted(places)[:count]]), None, records.problems)
     if kept is None:
         raise ValueError("the checks refuse data without a window")
     return kept._replace(labels=checks.labels), total
@@ -230,7 +230,7 @@ class Checks:
                 self._groups_of_ids.add(Cells(ids), groups)
         arrays = {"record": ids, "subject": subjects} | ({} if labels is None else {"label": labels})
         among = None if groups is None or self._group is None else among_of(groups, self._group)
-        return Records(pa.table(arrays | features), among, table.problems.positions)
+        return Records(pa.table(arrays | features), among, table.problems)
 
     def _finish(self, last: Table, rows: int) -> tuple[str, ...]:
         """The label set, if nothing is wrong with the rows together."""

@@ -5,7 +5,7 @@ A choice by records that can be deleted would reveal them after their deletion.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -48,16 +48,20 @@ def public_records(path: Path, recipe: Recipe, private: Iterable[pa.Table]) -> p
     """Features and labels of the public records in a file."""
     records = ingest_labelled(path, recipe)
     rows = records.rows.select(features_of(records.rows))
-    own = list(contents(rows, rows.column_names))
-    every, known = set(own), set[bytes]()
-    for part in private:
-        known |= every.intersection(contents(part, rows.column_names))
-    shared = [row for row, content in enumerate(own) if content in known]
-    if shared:
-        where = f"{records.positions.named(shared)}: {len(shared)} records are in the run's data, too"
+    if found := shared(rows, private, columns=rows.column_names):
+        where = f"{records.problems.positions.named(found)}: {len(found)} records are in the run's data, too"
         why = "a choice by records that can be deleted would reveal them afterwards"
         raise DataError(str(path), f"{where}; take them out here: {why}")
     return rows
+
+
+def shared(rows: pa.Table, others: Iterable[pa.Table], *, columns: Sequence[str]) -> list[int]:
+    """Numbers of the rows whose content, of some columns, is in another table, too."""
+    every = list(contents(rows, columns))
+    own, known = set(every), set[bytes]()
+    for other in others:
+        known |= own.intersection(contents(other, columns))
+    return [number for number, content in enumerate(every) if content in known]
 
 
 def public_digest(rows: pa.Table) -> str:

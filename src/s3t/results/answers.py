@@ -40,6 +40,8 @@ class Member(NamedTuple):
     """Key of its deepest stage's artifact, and of those that its head was solved from; without a model, of what slices
     left. They are separated by commas."""
     kind: Kind = "model"
+    seen: int = 0
+    """The newest addition that the model has learned."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +71,7 @@ class Answered(ABC):
         return [{"row": place} for place in self.places] if self.ids is None else [{"id": id} for id in self.ids]
 
     def _document(self, **more: Any) -> dict[str, Any]:
-        members = [Stage(member.shard, member.prefix, member.kind).to_json() for member in self.members]
+        members = [Stage(m.shard, m.prefix, m.kind, seen=m.seen).to_json() for m in self.members]
         return {"generation": self.generation, "members": members, **more}
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, WithJsonSchema
 
-from s3t.core import Kind, Order, Stage
+from s3t.core import Kind, Order, Place, Stage
 from s3t.descriptions import describe
 
 
@@ -43,6 +43,10 @@ def _stage(document: Any) -> Any:
 StageField = Annotated[Stage, BeforeValidator(_stage), PlainSerializer(Stage.to_json, when_used="json")]
 
 
+SliceField = Annotated[Place, PlainSerializer(lambda place: place[:2], when_used="json")]
+"""A slice; in documents [shard, slice]."""
+
+
 class OfStage(Result):
     """Something of a stage."""
 
@@ -50,10 +54,12 @@ class OfStage(Result):
     prefix: Order
     """Slices, in the order in which they were trained."""
     kind: Kind = "model"
+    seen: int = 0
+    """The newest addition whose records it was trained on; 0: none."""
 
     @property
     def stage(self) -> Stage:
-        return Stage(self.shard, self.prefix, self.kind)
+        return Stage(self.shard, self.prefix, self.kind, seen=self.seen)
 
 
 def utc(seconds: float) -> datetime:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import PlainSerializer, computed_field
 
 from s3t.core import Place, Stage
-from s3t.results.base import OfStage, Result, StageField, Time
+from s3t.results.base import OfStage, Result, SliceField, StageField, Time
 from s3t.results.log import LogEntry, State
 from s3t.results.state import Export, Shard
 from s3t.wording import counted
@@ -72,6 +72,25 @@ class Training(Result):
         )
 
 
+class Added(Result):
+    """Records that were taken in."""
+
+    addition: int
+    """Its number, counted from 1."""
+    records: int
+    """Records of it."""
+    to_learn: int
+    """Records of this and earlier additions that no serving model has learned."""
+    due: bool
+    """True if the recipe's `additions.learn_every` has all that was added learned now, and it is not yet."""
+    notices: tuple[str, ...] = ()
+    """What is odd in these records, in words. It follows from them and is kept nowhere."""
+    training: Training | None = None
+    """What was trained, if anything was."""
+    training_failed: str | None = None
+    """Why it was not. The records stay taken in, and `train` goes on."""
+
+
 class ToldDeletion(Result):
     """Fields of a deletion that every caller gets; `Deletion` adds those for operators."""
 
@@ -115,9 +134,9 @@ class Deletion(ToldDeletion):
     PLACES: ClassVar[set[str]]
     """Its own fields."""
 
-    unreadable: tuple[Place, ...] = ()
+    unreadable: tuple[SliceField, ...] = ()
     """Slices that may hold an unknown name, and whose files cannot be read."""
-    slices: tuple[Place, ...] = ()
+    slices: tuple[SliceField, ...] = ()
     """Slices that lost records."""
     stages_lost: int = 0
     """Stages that a repair has to train again."""
@@ -168,7 +187,7 @@ class Reconciliation(Result):
     """Rows of records that the ledger had lost, or that were damaged, and were written anew."""
     records: int
     """Records that were deleted again."""
-    slices: tuple[Place, ...]
+    slices: tuple[SliceField, ...]
     """Slices whose files were rewritten, or were newer than the ledger; without the run's secret: were removed."""
     stages_lost: int
 

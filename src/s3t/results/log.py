@@ -6,8 +6,7 @@ from typing import Literal
 
 from pydantic import computed_field
 
-from s3t.core import Place
-from s3t.results.base import Result, Time
+from s3t.results.base import Result, SliceField, Time
 
 State = Literal["accepted", "effective", "erased"]
 """The last step of a deletion that is complete."""
@@ -45,11 +44,11 @@ class Location(Result):
 
     kind: Literal["record", "subject"]
     name: str
-    places: tuple[Place, ...]
+    places: tuple[SliceField, ...]
     """Slices that hold it; of a subject all records are in one."""
     records: int
     """Rows: of a subject as many as it has records."""
-    unreadable: tuple[Place, ...]
+    unreadable: tuple[SliceField, ...]
     """Slices that may hold it although the ledger does not know it, and whose files cannot be read."""
     deleted: LogEntry | None
     """The deletion that took it (of a subject, its last record); null if it is present, or was never held."""

@@ -25,9 +25,11 @@ class Chain(Result):
     order: Order
     depth: int
     """Slices, from the first on, whose blocks are all alive."""
-    name: Literal["", "main", "spare", "other", "head"] = ""
+    name: Literal["", "main", "spare", "other", "head", "earlier"] = ""
     """The chain's part in a run that is repaired as needed; empty for fixed orders. head: slices of a ridge head, which
-    has no order: those that answer come first."""
+    has no order: those that answer come first. earlier: it lacks what was added last."""
+    seen: int = 0
+    """The newest addition whose records its blocks learn."""
 
 
 class Shard(Result):
@@ -88,6 +90,8 @@ class Status(Result):
     """The ledger's counter: one more with every deletion."""
     records: int
     """Records present."""
+    to_learn: int
+    """Of these, added records that no serving model has learned; `train` has them learned."""
     alive: int
     """Live stages."""
     stored_bytes: int | None

@@ -284,7 +284,8 @@ def members_of(stages: Sequence[Stage], snapshot: Snapshot) -> tuple[Member, ...
 
     def member(stage: Stage) -> Member:
         links = (*stage.chain[-1:], *snapshot.readouts.get(readers[stage], ())) if stage in readers else stage.chain
-        return Member(stage.shard, stage.prefix, ",".join(snapshot.stages[link] for link in links), stage.kind)
+        keys = ",".join(snapshot.stages[link] for link in links)
+        return Member(stage.shard, stage.prefix, keys, stage.kind, stage.seen)
 
     return tuple(map(member, stages))
 

@@ -246,4 +246,5 @@ def _of_stage(stage: Stage, problem: str) -> Mismatch:
 
 
 def _of_slice(place: Place, problem: str) -> Mismatch:
-    return {"shard": place.shard, "slice": place.slice, "problem": problem}
+    segment = {"segment": place.segment} if place.segment else {}
+    return {"shard": place.shard, "slice": place.slice, **segment, "problem": problem}

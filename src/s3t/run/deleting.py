@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from s3t.aftermath import KEY_NOTED_AS_DESTROYED, NOTHING_CHANGED, OUT_OF_USE, after_refusal
-from s3t.core import Secret
+from s3t.core import Secret, slices_among
 from s3t.deletion import protocol
 from s3t.deletion.acceptance import Request
 from s3t.errors import InputError, S3TError, UnknownNamesError
@@ -144,7 +144,7 @@ def deletion_of(parts: Parts, outcome: protocol.Outcome, *, dry_run: bool) -> De
         erased_by=max(waiting, default=None),
         erase_within=within,
         unreadable=outcome.unreadable,
-        slices=tuple(sorted(outcome.losses)),
+        slices=slices_among(outcome.losses),
         stages_lost=outcome.stages_lost,
         depths_before=before.depths(),
         depths_after=after.depths(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from s3t.core import Inventory, Order, Place
+from s3t.core import Inventory, Order, Stage
 from s3t.planning.forecast import forecast
 from s3t.recipe import Recipe
 from s3t.results.state import Forecast
@@ -21,11 +21,11 @@ def forecast_of(inventory: Inventory, recipe: Recipe) -> Forecast:
     `partition.group`, a record of a group is as likely as the group says. With `sequences.prior`, a slice is, whatever
     number of records it holds. With neither, all records are alike. Forecasts train nothing, so they may count.
     """
-    shards, slices = len(inventory.orders), inventory.slices
-    records = np.array([[inventory.records[Place(shard, index)] for index in range(slices)] for shard in range(shards)])
+    shards = len(inventory.orders)
+    records = np.array(inventory.by_slice)
     weights = _weights(records, recipe)
     weights[weights < _NEVER * weights.max()] = 0.0
-    live = [[_answering(inventory, shard, order) for order in inventory.orders[shard]] for shard in range(shards)]
+    live = [[_answering(inventory, end) for end in ends] for ends in inventory.serving_all]
     if not inventory.trains:
         heads = inventory.heads()
         live = [[heads[shard].prefix] if shard in heads else [] for shard in range(shards)]
@@ -41,11 +41,7 @@ def _weights(records: NDArray[np.int64], recipe: Recipe) -> NDArray[np.float64]:
     return declared * (records if recipe.partition.group is not None else records > 0)
 
 
-def _answering(inventory: Inventory, shard: int, order: Order) -> Order:
-    """The live prefix, with the first of its slices that holds a record in front; empty if none does.
-
-    A prefix answers only if it holds a record, so it is that slice whose loss ends it.
-    """
-    prefix = order[: inventory.depth(shard, order)]
-    holding = [index for index in prefix if inventory.records[Place(shard, index)] > 0]
-    return (holding[0], *(index for index in prefix if index != holding[0])) if holding else ()
+def _answering(inventory: Inventory, end: Stage) -> Order:
+    """A live prefix, with the first of its slices in front that holds a record: that one's loss ends it."""
+    first = next(index for index in end.prefix if inventory.by_slice[end.shard][index] > 0)
+    return (first, *(index for index in end.prefix if index != first))

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
+from s3t.core import slices_among
 from s3t.deletion.lookup import refuse_if_lost
 from s3t.ledger import RecordRow
 from s3t.records.requests import requested_names
@@ -42,7 +43,7 @@ def locate(run: Run, *, records: Sequence[str | int] = (), subjects: Sequence[st
         return Location(
             kind=kind,
             name=name,
-            places=tuple(sorted({row.place for row in rows})),
+            places=slices_among(row.place for row in rows),
             records=sum(row.copies for row in rows),
             unreadable=in_files.unreadable_for(token) if gone is None and not rows else (),
             deleted=None if rows or gone is None else entries.get(gone),

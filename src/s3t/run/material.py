@@ -79,8 +79,8 @@ class Material:
     def forget_stale(self, snapshot: Snapshot) -> None:
         """Drop slices that have lost a record, or are losing one, whichever process deleted it."""
         with self._remembering:
-            states = {place: snapshot.slices[place] for place in self.held}
-            digests = {place: state.digest for place, state in states.items() if not state.pending}
+            states = {place: snapshot.slices.get(place) for place in self.held}  # another thread may know one more
+            digests = {place: state.digest for place, state in states.items() if state and not state.pending}
             self.forget([place for place, encoded in self._encoded.items() if encoded.digest != digests.get(place)])
             self._trunk.keep(digests)
 
@@ -91,7 +91,8 @@ class Material:
         """
         parts = [self.slice(place, digest) for place, digest in zip(stage.places, digests, strict=True)]
         # Of the slices before the stage's own, the records that are replayed.
-        selected = [part.replayed for part in parts[:-1]] + [range(len(part.records)) for part in parts[-1:]]
+        own = stage.prefix[-1]
+        selected = [range(len(part.records)) if part.place.slice == own else part.replayed for part in parts]
         if not self.recipe.training.trunk_cache:
             augment = self._augment if self.recipe.image.is_augmented else None
             return Examples(parts, self.encoder, selected=selected, augment=augment)

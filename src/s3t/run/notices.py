@@ -90,6 +90,18 @@ class Notices:
             )
 
     def sentences(self) -> Iterator[str]:
+        yield from self.of_records()
+        if getattr(self._encoder, "endless", False):
+            yield (
+                "the base model's chat template ends a turn of the assistant with no token of its own, so a text ends "
+                "at its greatest length, or at a stop text that you give"
+            )
+        if self._untrained:
+            yield self._untrained
+        if self._slow:
+            yield self._slow
+
+    def of_records(self) -> Iterator[str]:
         different = count_distinct(self._records)
         if repeated := self._rows - different:
             yield (
@@ -108,15 +120,6 @@ class Notices:
                 f"{self._unlearned:,} of {counted(self._rows, 'record')} have no token that is learned within "
                 f"{self._most:,}, so nothing is learned of them; raise {self._section}.max_length, or drop them"
             )
-        if getattr(self._encoder, "endless", False):
-            yield (
-                "the base model's chat template ends a turn of the assistant with no token of its own, so a text ends "
-                "at its greatest length, or at a stop text that you give"
-            )
-        if self._untrained:
-            yield self._untrained
-        if self._slow:
-            yield self._slow
 
 
 def _untrained(recipe: Recipe, model: Path) -> str | None:

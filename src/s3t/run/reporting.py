@@ -46,11 +46,14 @@ def status_of(parts: Parts, inventory: Inventory, *, full: bool = False) -> Stat
         hours = missing_hours(parts, inventory, missing, transaction)
         training_seconds = 0.0 if missing else transaction.history.training_seconds()
         warnings = tuple(_warnings(parts, transaction, unfinished, to_withdraw))
+    by_slice = enumerate(inventory.by_slice)
+    records = {Place(shard, index): count for shard, own in by_slice for index, count in enumerate(own)}
     fails, shards = outage_of(parts, inventory), shards_of(inventory, range(len(inventory.orders)))
     return Status(
         method=recipe.method.described(),
         generation=inventory.generation,
         records=sum(inventory.records.values()),
+        to_learn=inventory.to_learn(),
         alive=len(inventory.alive),
         stored_bytes=parts.store.nbytes((stage.shard, key) for stage, key in inventory.alive.items()) if full else None,
         missing=len(missing),
@@ -62,7 +65,7 @@ def status_of(parts: Parts, inventory: Inventory, *, full: bool = False) -> Stat
         outage=fails,
         warnings=(*fails, *description.warnings, *warnings),
         advice=(
-            *fit(recipe, inventory.orders, inventory.records, labels=len(description.labels), seconds=training_seconds),
+            *fit(recipe, inventory.orders, records, labels=len(description.labels), seconds=training_seconds),
             *_weak(parts.guess, shards),
         ),
         unfinished=unfinished,
@@ -108,13 +111,22 @@ def shards_of(inventory: Inventory, shards: Iterable[int]) -> tuple[Shard, ...]:
     for shard in shards:
         orders, serving = inventory.orders[shard], inventory.serving(shard)
         head = heads[shard].prefix if shard in heads else ()
-        chains = tuple(
-            Chain(order=order, depth=inventory.depth(shard, order), name=_chain_name(place, inventory.growth.spares))
+        planned = (
+            Chain(
+                order=order,
+                depth=inventory.depth(shard, order),
+                name=_chain_name(place, inventory.growth.spares),
+                seen=inventory.learned,
+            )
             for place, order in enumerate(orders)
         )
+        ends = inventory.stale_ends(shard)
+        earlier = (Chain(order=end.prefix, depth=end.depth, name="earlier", seen=end.seen) for end in ends)
+        chains = (*planned, *earlier)
         serves = None
         if serving is not None:
-            serves = next(chain for chain in chains if chain.order[: chain.depth] == serving.prefix)
+            same = (chain for chain in chains if chain.seen == serving.seen)
+            serves = next(chain for chain in same if chain.order[: chain.depth] == serving.prefix)
         if not inventory.trains:
             order = (*head, *(index for index in slices if index not in head))
             chains = (Chain(order=order, depth=len(head), name="head"),)
@@ -122,7 +134,7 @@ def shards_of(inventory: Inventory, shards: Iterable[int]) -> tuple[Shard, ...]:
         found.append(
             Shard(
                 shard=shard,
-                slices=tuple(inventory.records[Place(shard, index)] for index in slices),
+                slices=tuple(inventory.by_slice[shard]),
                 sequences=chains,
                 serving=serves,
                 prototypes=head if head and inventory.of_slices == "prototypes" else None,

@@ -15,7 +15,7 @@ from s3t.aftermath import NOTHING_CHANGED, RUN_MADE, after_refusal
 from s3t.errors import InputError
 from s3t.events import Progress, silent
 from s3t.progress import watched
-from s3t.run import deleting, locating, training
+from s3t.run import adding, deleting, locating, training
 from s3t.run.orders import Addition
 from s3t.run.parts import Parts
 from s3t.run.reporting import forecast_now, inventory_now, shape_of, status_of
@@ -49,6 +49,7 @@ class Run:
     the database refused; its `aftermath` says what is true of the run then.
     """
 
+    add = adding.add
     train = training.train
     repair = training.repair
     extend = training.extend

@@ -40,7 +40,8 @@ MOST_WORKERS = 10_000
 
 
 def train(run: Run, *, workers: WorkerCount = 1, progress: Progress | None = None) -> Training:
-    """Train every missing stage. May be killed and run again: what is stored is not trained twice.
+    """Train every missing stage, on all records that were added by now. May be killed and run again: what is stored is
+    not trained twice. Models that lack what was added last serve until others are there.
 
     Args:
         workers: processes that share the work, each with a base model of its own in memory; the bytes are the
@@ -53,7 +54,14 @@ def train(run: Run, *, workers: WorkerCount = 1, progress: Progress | None = Non
         IsolationError: a stage touched tensors that are not its own.
         IntegrityError: the base model, a slice or an artifact is not what it should be.
     """
-    return train_missing(run.parts, watched(progress), workers=workers)
+    check_workers(workers)
+    parts = run.parts
+    parts.check_changeable()
+    if (snapshot := parts.latest.snapshot()).learned < snapshot.added:
+        parts.check_trainable()
+        with parts.ledger.writing() as transaction:
+            transaction.learn()
+    return train_missing(parts, watched(progress), workers=workers)
 
 
 def repair(
@@ -143,7 +151,8 @@ def train_missing(parts: Parts, progress: Progress, *, workers: WorkerCount = 1,
                 ends.sort(key=lambda end: (end.stage.kind, end.stage.depth, end.stage.shard, end.stage.prefix))
             else:
                 discarded = _train_here(parts, hear, until)
-        _forget(parts, _inventory(parts).unwanted_readouts())
+        while unwanted := _inventory(parts).unwanted():
+            _forget(parts, unwanted)
         after = inventory_now(parts)
         return Training(
             summaries=tuple(

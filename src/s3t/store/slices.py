@@ -29,16 +29,17 @@ if TYPE_CHECKING:
 
     from s3t.store.blobs import LocalBlobs
 
-_NAME = re.compile(r"shard-(\d+)/slice-(\d+)-([0-9a-f]{64})\.parquet")
+_NAME = re.compile(r"shard-(\d+)/slice-(\d+)(?:\.(\d+))?-([0-9a-f]{64})\.parquet")
 
 
 def version_name(place: Place, digest: str) -> str:
     """The blob of a slice's version.
 
-    >>> version_name(Place(0, 2), "ab")
-    'shard-000/slice-002-ab.parquet'
+    >>> version_name(Place(0, 2), "ab"), version_name(Place(0, 2, 7), "ab")
+    ('shard-000/slice-002-ab.parquet', 'shard-000/slice-002.7-ab.parquet')
     """
-    return f"shard-{place.shard:03d}/slice-{place.slice:03d}-{digest}.parquet"
+    segment = f".{place.segment}" if place.segment else ""
+    return f"shard-{place.shard:03d}/slice-{place.slice:03d}{segment}-{digest}.parquet"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +85,8 @@ class Slices:
         found: dict[Place, set[str]] = {}
         for name in self.blobs.names():
             if match := _NAME.fullmatch(name):
-                found.setdefault(Place(int(match[1]), int(match[2])), set()).add(match[3])
+                place = Place(int(match[1]), int(match[2]), int(match[3] or 0))
+                found.setdefault(place, set()).add(match[4])
         return {place: frozenset(digests) for place, digests in found.items()}
 
     def erase(self, versions: Iterable[tuple[Place, str]]) -> None:
