@@ -134,7 +134,15 @@ def create_app(settings: Settings) -> FastAPI:
 def _routes_of(served: ServedRun) -> APIRouter:
     router, recipe = APIRouter(redirect_slashes=False), served.run.recipe
     task = recipe.task
-    parts = [routes.ANSWERS, routes.DELETIONS, routes.HELD, routes.REPAIRS, routes.STATE, routes.READINESS]
+    parts = [
+        routes.ANSWERS,
+        routes.RECORDS,
+        routes.DELETIONS,
+        routes.HELD,
+        routes.REPAIRS,
+        routes.STATE,
+        routes.READINESS,
+    ]
     parts.append(shapes.MODELS)
     if "generate" in task.target.verbs:
         parts.append(completions.PROMPTS if recipe.columns.messages is None else completions.CHATS)

@@ -138,6 +138,14 @@ class DeletionRequest(NamesRequest):
     )
 
 
+class AdditionRequest(RequestBody):
+    """Records to take in."""
+
+    records: Annotated[list[dict[str, Any]], FailFast(), Field(min_length=1)] = Field(
+        description="Rows with the columns of the recipe; an image in base64."
+    )
+
+
 class PlannedRequest(Held):
     """A held request, and what it would do."""
 
@@ -164,6 +172,7 @@ class RepairRequest(RequestBody):
     hours: Annotated[float, Field(gt=0, le=10_000, allow_inf_nan=False, strict=True)] | None = Field(
         default=None, description="Begin no stage after so many hours; without, train all that is missing."
     )
+    learn: StrictBool = Field(default=False, description="Learn all that was added, too.")
 
 
 def inputs_of(given: Any, recipe: Recipe, settings: Settings) -> Inputs:
@@ -180,13 +189,25 @@ def inputs_of(given: Any, recipe: Recipe, settings: Settings) -> Inputs:
     return inputs
 
 
+def rows_of(rows: Sequence[Mapping[str, Any]], recipe: Recipe, settings: Settings) -> Sequence[Mapping[str, Any]]:
+    """Rows of a request, as `Run.add` takes them. Of an image the bytes: a path would be one on the server."""
+    if len(rows) > settings.max_records:
+        detail = f"{len(rows)} records; send at most {settings.max_records} at once"
+        raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
+    column = recipe.columns.image
+    if recipe.task.inputs.kind != "image" or column is None:
+        return rows
+    images = _images([row.get(column) for row in rows], settings.max_pixels, field="records")
+    return [{**row, column: image} for row, image in zip(rows, images, strict=True)]
+
+
 def _is_input(value: Any) -> bool:
     if isinstance(value, list):
         return all(isinstance(part, str) for part in value)
     return isinstance(value, str | dict)
 
 
-def _images(inputs: Sequence[Any], max_pixels: int) -> list[bytes]:
+def _images(inputs: Sequence[Any], max_pixels: int, *, field: str = "inputs") -> list[bytes]:
     """The bytes of images, of which the headers alone are read; together of bounded size."""
     images, pixels = [], 0
     for place, value in enumerate(inputs):
@@ -198,7 +219,7 @@ def _images(inputs: Sequence[Any], max_pixels: int) -> list[bytes]:
             pixels += max_pixels + 1
         except Exception:  # whatever Pillow finds; and what is no text
             formats = ", ".join(FORMATS)
-            raise wrong_input([f"inputs.{place}: is no image ({formats}) in base64"]) from None
+            raise wrong_input([f"{field}.{place}: is no image ({formats}) in base64"]) from None
         if pixels > max_pixels:
             detail = f"images of more than {max_pixels} pixels together; send smaller ones, or fewer"
             raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)

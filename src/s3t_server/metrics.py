@@ -105,6 +105,7 @@ def _gauges(
     return {
         "generation": ("Deletions that were accepted.", status.generation),
         "records": ("Records present.", status.records),
+        "records_to_learn": ("Records that were added and that no serving model has learned.", status.to_learn),
         "slices": ("Slices with which a shard serves while nothing is lost.", status.wanted_depth),
         "missing_stages": ("Stages that a repair would train.", status.missing),
         "ineffective_deletions": ("Deletions that are accepted and not effective yet.", len(ineffective)),

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 
 from s3t.bugs import failure_lines, log_failure
 from s3t.core import Inventory
@@ -62,19 +63,26 @@ class Repairs:
         with self._parts.ledger.reading() as transaction:
             return transaction.rows.find(Repair, id=id)
 
-    def begin(self, *, asked_by: str, hours: float | None = None, if_idle: bool = False) -> Repair | None:
-        """Begin a repair; None if one runs. No stage begins after `hours`.
+    def begin(
+        self, *, asked_by: str, hours: float | None = None, if_idle: bool = False, learn: bool = False
+    ) -> Repair | None:
+        """Begin a repair; None if one runs. No stage begins after `hours`. With `learn` all that was added is learned.
 
         It takes the place of an interrupted one, but with `if_idle`: that one is to be taken up.
         """
         self._parts.check_changeable()
         self._parts.check_trainable()
-        missing = len(self._inventory().missing())
+        inventory = self._inventory()
+        if learn:
+            inventory = replace(inventory, learned=self._parts.latest.snapshot().added)
+        missing = len(inventory.missing())
         with self._starting:
             with self._parts.ledger.writing() as transaction:
                 if if_idle and transaction.repairs.is_busy():
                     return None
                 repair = transaction.repairs.begin(asked_by, hours=hours, stages=missing)
+                if learn and repair is not None:
+                    transaction.learn()
             return None if repair is None else self._start(repair)
 
     def resume(self, *, hours_a_day: float | None) -> Repair | None:
@@ -92,8 +100,8 @@ class Repairs:
             return None if repair is None else self._start(repair)
 
     def begin_if_due(self, *, hours_a_day: float | None) -> Repair | None:
-        """Begin a repair if the run's policy asks for one and the day has hours left; or one of no hours, if heads are
-        to be solved anew; None if not.
+        """Begin a repair if additions are being learned, or the run's policy asks for one, and the day has hours left;
+        or one of no hours, if heads are to be solved anew; None if not.
 
         `hours_a_day` bounds all repairs within the last 24 hours, whoever asked for them; None: no bound.
         """
@@ -103,7 +111,8 @@ class Repairs:
             return None
         policy, trained = self._parts.present_recipe.deletion.repair, self._parts.latest.snapshot().trained
         inventory = self._inventory()
-        if (left is None or left >= _LEAST_HOURS) and repair_due(policy, inventory, trained=trained):
+        due = bool(inventory.stale) or repair_due(policy, inventory, trained=trained)
+        if (left is None or left >= _LEAST_HOURS) and due:
             return self.begin(asked_by="policy", hours=left, if_idle=True)
         return self.begin(asked_by="policy", hours=0.0, if_idle=True) if inventory.missing_readouts() else None
 

@@ -16,7 +16,7 @@ from fastapi.security import HTTPBearer
 from s3t.errors import S3TError
 from s3t.json_text import JsonError, read_json
 from s3t.results.answers import Predictions
-from s3t.results.changes import Deletion
+from s3t.results.changes import Added, Deletion
 from s3t.results.log import Location, LogEntry
 from s3t.results.serving import Held, Repair
 from s3t.results.state import Forecast, Status
@@ -25,6 +25,7 @@ from s3t_server.answering import EVENTS, GENERATION_HEADER, answer
 from s3t_server.callers import Caller
 from s3t_server.documents import (
     MOST_ID,
+    AdditionRequest,
     DeletionRequest,
     NamesRequest,
     PlannedRequest,
@@ -33,6 +34,7 @@ from s3t_server.documents import (
     RefusalRequest,
     RefusalsRequest,
     RepairRequest,
+    rows_of,
 )
 from s3t_server.problems import MEDIA_TYPE, Refused, wrong_input
 from s3t_server.served import ServedRun
@@ -143,6 +145,15 @@ def _part(entries: Sequence[T], ids: Sequence[str], after: str | None, limit: in
     return list(entries[first : None if limit is None else first + limit])
 
 
+RECORDS = group("records", "add", prefix="/v1/records")
+
+
+@RECORDS.post("", status_code=HTTPStatus.CREATED, summary="Add records", responses=refusals(*OF_A_BODY))
+def add(asked: AdditionRequest, served: Served) -> Added:
+    """All of them, or, if anything is wrong, none. They are learned when the recipe says so, or by `s3t train`."""
+    return served.run.add(rows_of(asked.records, served.run.recipe, served.settings), train=False)
+
+
 DELETIONS = group("deletions", prefix="/v1/deletions")
 
 
@@ -244,8 +255,8 @@ _REPAIR = {"description": "The repair, or events", "model": Repair, "content": {
 
 @REPAIRS.post("", status_code=HTTPStatus.ACCEPTED, summary="Begin a repair", responses=refusals(*OF_A_BODY, 409))
 def repair(asked: RepairRequest, served: Served, caller: _Operator) -> Repair:
-    """Train what deletions cost, in a process of its own, while the server goes on answering."""
-    begun = served.repairs.begin(asked_by=caller.ledger_name, hours=asked.hours)
+    """Train what is missing, in a process of its own, while the server goes on answering."""
+    begun = served.repairs.begin(asked_by=caller.ledger_name, hours=asked.hours, learn=asked.learn)
     if begun is None:
         raise Refused(HTTPStatus.CONFLICT, "a repair of this run is under way; GET /v1/repairs lists it")
     return begun

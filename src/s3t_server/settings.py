@@ -39,6 +39,8 @@ class Settings(BaseModel):
     """Largest body of a request, in bytes."""
     max_inputs: int = Field(default=256, ge=1)
     """Most inputs of a request."""
+    max_records: int = Field(default=1_000, ge=1)
+    """Most records that a request adds."""
     max_names: int = Field(default=1_000, ge=1)
     """Most records and subjects of a request for deletion."""
     max_pixels: int = Field(default=25_000_000, ge=1)

@@ -16,6 +16,7 @@ from s3t.wording import did_you_mean
 
 SCOPES = {
     "predict": "ask for answers",
+    "add": "take records in",
     "delete": "delete records and people, and follow deletions",
     "operate": "see status, forecast, metrics and deletions, begin repairs; with delete also dry runs",
     "audit": "read the log of deletions",

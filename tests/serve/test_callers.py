@@ -13,6 +13,7 @@ from testing.served import bearer, serving
 
 ROUTES = {
     ("POST", "/v1/predict"): {"predict"},
+    ("POST", "/v1/records"): {"add"},
     ("POST", "/v1/deletions"): {"delete"},
     ("GET", "/v1/deletions"): {"delete", "operate", "audit"},
     ("GET", "/v1/deletions/{id}"): {"delete", "operate", "audit"},
@@ -36,6 +37,7 @@ ROUTES = {
 OPEN = {("GET", "/healthz"), ("GET", "/readyz"), ("GET", "/v1/readyz")}
 BODIES = {
     "/v1/predict": {"inputs": "w1"},
+    "/v1/records": {"records": []},
     "/v1/repairs": {},
     "/v1/deletions": {"records": ["nobody"]},
     "/v1/locate": {"records": ["nobody"]},

@@ -103,7 +103,7 @@ def test_every_route_of_the_page_is_tried():
 
 def test_each_scope_opens_its_part_of_the_page_alone(visit, path):
     for scope in SCOPES:
-        if scope == "predict":
+        if scope in ("predict", "add"):  # they open no part of it
             continue
         client = visit(scope)
         for (method, route), scopes in ROUTES.items():

@@ -321,7 +321,9 @@ def test_a_repair_on_demand_that_is_killed_is_taken_up_and_a_second_one_is_refus
         assert not os.path.exists(f"/proc/{again.process}")  # noqa: PTH110
 
 
-@pytest.mark.parametrize("wrong", [{"hours": 0}, {"hours": -1}, {"hours": "x"}, {"hour": 1}, {"hours": 1e9}])
+@pytest.mark.parametrize(
+    "wrong", [{"hours": 0}, {"hours": -1}, {"hours": "x"}, {"learn": 1}, {"hour": 1}, {"hours": 1e9}]
+)
 def test_wrong_repairs(path, wrong, begun):
     with serving(path, open_scopes=SCOPES, repair=False) as client:
         assert client.post("/v1/repairs", json=wrong).status_code == 422

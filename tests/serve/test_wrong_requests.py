@@ -38,7 +38,7 @@ def open_client(trained_once, tmp_path_factory):
     from testing import tiny
 
     path = tiny.copy_run(trained_once, tmp_path_factory.mktemp("wrong") / "run")
-    scopes = ("predict", "delete", "operate", "audit")
+    scopes = ("predict", "add", "delete", "operate", "audit")
     with serving(
         path, open_scopes=scopes, max_inputs=5, max_names=5, max_body_bytes=400_000, body_seconds=1.0
     ) as client:

@@ -37,7 +37,7 @@ def cells_of(shard: Shard, chain: Chain, training: Collection[Stage]) -> list[Ce
     """The state of each slice of a shard's chain; the stages in `training` are being trained."""
     live: Cell = "serving" if chain == shard.serving else "live"
     cells: list[Cell] = [live] * chain.depth + ["dead"] * (len(chain.order) - chain.depth)
-    if chain.depth < len(cells) and Stage(shard.shard, chain.order[: chain.depth + 1]) in training:
+    if chain.depth < len(cells) and Stage(shard.shard, chain.order[: chain.depth + 1], seen=chain.seen) in training:
         cells[chain.depth] = "training"
     return cells
 

@@ -1,0 +1,67 @@
+"""Records that a server takes in."""
+
+import time
+
+import pytest
+
+import s3t
+from testing import tiny
+from testing.served import serving
+from tests.serve.test_repairs import wait_for
+
+SCOPES = ("predict", "add", "delete", "operate")
+ROWS = [{"id": f"n{number}", "text": f"w{number} w2", "label": "ab"[number % 2]} for number in range(5)]
+
+
+def test_they_are_taken_in_all_or_none_and_may_be_deleted_at_once(path):
+    with serving(path, open_scopes=SCOPES, max_records=4) as client:
+        before = client.post("/v1/predict", json={"inputs": "w1"}).json()
+        made = client.post("/v1/records", json={"records": ROWS[:2]})
+        assert (made.status_code, made.json()["addition"], made.json()["records"]) == (201, 1, 2)
+        again = client.post("/v1/records", json={"records": ROWS[1:3]})
+        assert again.status_code == 422
+        assert "row 0: its id is in the run already" in again.text
+        assert client.post("/v1/records", json={"records": ROWS}).status_code == 413
+        for wrong in ({}, {"records": []}, {"records": ["n0"]}, {"records": ROWS[2:3], "train": True}):
+            assert client.post("/v1/records", json=wrong).status_code == 422
+        assert client.post("/v1/predict", json={"inputs": "w1"}).json() == before
+        status = client.get("/v1/status").json()
+        assert (status["records"], status["to_learn"]) == (26, 2)
+        assert 's3t_records_to_learn{run="run"} 2' in client.get("/metrics").text
+        done = client.post("/v1/deletions", json={"records": ["n0"]}).json()
+        assert (done["deleted"], done["stages_lost"]) == (1, 0)
+
+
+def test_an_image_is_its_bytes_and_no_path_on_the_server(image_model, tmp_path):
+    recipe = tiny.recipe(image_model, kind="image", training={"epochs": 1})
+    table = tiny.image_table()
+    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=table) as run:
+        run.train()
+    picture = tmp_path / "picture.png"
+    picture.write_bytes(table.image[0])
+    with serving(tmp_path / "run", open_scopes=SCOPES) as client:
+        row = {"id": "n0", "image": str(picture), "label": "a"}
+        refused = client.post("/v1/records", json={"records": [row]})
+        assert (refused.status_code, "records.0: is no image" in refused.text) == (422, True)
+        assert client.get("/v1/status").json()["records"] == len(table)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("by", ["recipe", "operator"])
+def test_they_are_learned_beside_the_server_by_policy_or_on_demand(by, text_model, tmp_path):
+    recipe = tiny.recipe(text_model, additions={"learn_every": 1 if by == "recipe" else None})
+    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table()) as run:
+        run.train()
+    with serving(tmp_path / "run", open_scopes=SCOPES) as client:
+        made = client.post("/v1/records", json={"records": ROWS}).json()
+        assert (made["due"], made["training"]) == (by == "recipe", None)
+        if by == "operator":
+            time.sleep(2.5)
+            assert client.get("/v1/status").json()["to_learn"] == 5
+            assert client.post("/v1/repairs", json={"learn": True}).status_code == 202
+        assert wait_for(lambda: client.get("/v1/status").json()["to_learn"] == 0)
+        assert wait_for(lambda: client.get("/v1/repairs").json()["repairs"][0]["state"] == "done")
+        assert client.get("/v1/status").json()["missing"] == 0
+    with s3t.Run.open(tmp_path / "run") as run:
+        assert {stage.seen for stage in run.inventory().alive} == {1}
+        assert run.audit(replay=1).ok
