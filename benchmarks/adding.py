@@ -1,0 +1,95 @@
+"""How long an open run takes to take 100 records in, and what an addition of many records costs.
+
+    python -m benchmarks.adding [--json] [--records 10000 1000000] [--rounds 20]
+
+Runs of 3 shards of 4 slices that were not trained. Alternating with each addition, the same 100 texts are encoded by
+the base model's tokenizer alone, and the same 12 files are written by pyarrow, with fsync, which is the least that is
+durable. Then as many records as the run holds are added at once, from a Parquet file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+from transformers import AutoTokenizer
+
+import s3t
+from benchmarks.machine import describe
+from testing import tiny
+
+FEW, SHARDS, SLICES = 100, 3, 4
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    parser.add_argument("--records", type=int, nargs="*", default=[10_000, 1_000_000])
+    parser.add_argument("--rounds", type=int, default=20)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".benchmark-") as name:
+        folder = Path(name)
+        tiny.make_text_model(folder / "model", layers=SLICES)
+        found = [measured(folder, records, options.rounds) for records in options.records]
+    result = {"few": FEW, "rounds": options.rounds, "runs": found, "machine": describe()}
+    print(json.dumps(result) if options.json else "\n".join(map(str, found)))
+
+
+def measured(folder: Path, records: int, rounds: int) -> dict[str, Any]:
+    recipe = tiny.recipe(folder / "model", partition={"shards": SHARDS, "slices": SLICES}, sequences={"budget": 4})
+    tiny.text_table(records).to_parquet(folder / "first.parquet")
+    tokenizer = AutoTokenizer.from_pretrained(folder / "model")
+    times: dict[str, list[float]] = {"add": [], "encode": [], "write": []}
+    with s3t.Run.create(folder / str(records), recipe=recipe, data=folder / "first.parquet") as run:
+        for number in range(rounds + 1):
+            rows = tiny.text_table(FEW, seed=number + 1)
+            rows["id"] = [f"n{number}-{row}" for row in range(FEW)]
+            table, texts = pa.Table.from_pandas(rows), list(rows.text)
+            seconds = timed(run.add, rows), timed(tokenizer, texts), timed(write, folder, table)
+            if number:  # the first one loads modules
+                for each, value in zip(times.values(), seconds, strict=True):
+                    each.append(1000 * value)
+        many = tiny.text_table(records)
+        many["id"] = [f"m{row}" for row in range(records)]
+        many.to_parquet(folder / "more.parquet")
+        del many
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        whole, read = timed(run.add, folder / "more.parquet"), timed(pa.parquet.read_table, folder / "more.parquet")
+    return {
+        "records": records,
+        **{f"{what}_ms": round(statistics.median(each), 1) for what, each in times.items()},
+        "add_worst_ms": round(max(times["add"]), 1),
+        "as_many_seconds": round(whole, 2),
+        "reading_seconds": round(read, 3),
+        "peak_grown_bytes": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024,  # on Linux in KiB
+    }
+
+
+def write(folder: Path, rows: pa.Table) -> None:
+    """As many rows, in as many files as an addition has."""
+    for number in range(SHARDS * SLICES):
+        path = folder / f"bare-{number}.parquet"
+        pa.parquet.write_table(rows.slice(number * FEW // 12, FEW // 12), path)
+        descriptor = os.open(path, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.close(descriptor)
+
+
+def timed(act: Callable[..., object], *arguments: Any) -> float:
+    started = time.monotonic()
+    act(*arguments)
+    return time.monotonic() - started
+
+
+if __name__ == "__main__":
+    main()
