@@ -144,7 +144,7 @@ def _budget(present: Recipe, asked: int) -> int:
     if isinstance(present.deletion.repair, RepairAsNeeded):
         what = "the run grows its chains as needed, and has no fixed orders: give --spares or --spare-depth"
         raise InputError("the budget", what)
-    if isinstance(asked, int) and asked < present.budget:
+    if isinstance(asked, int) and not isinstance(asked, bool) and asked < present.budget:
         what = f"{asked} is below the present budget of {present.budget}, and orders are only added: give a bigger one"
         raise InputError("the budget", what)
     fields = present.model_dump(mode="json")
