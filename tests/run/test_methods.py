@@ -185,8 +185,8 @@ def test_a_stage_sees_its_own_slice_and_a_share_of_the_others(share, text_model,
     with trained_run(tmp_path / "run", recipe, tiny.text_table(120)) as run:
         records = run.inventory().records
     for stage, count in seen.items():
-        own, before = records[0, stage.prefix[-1]], sum(records[0, index] for index in stage.prefix[:-1])
-        assert share * before - 0.2 * before <= count - own <= share * before + 0.2 * before
+        *before, own = (records[place] for place in stage.places)
+        assert (share - 0.2) * sum(before) <= count - own <= (share + 0.2) * sum(before)
     again = {stage.prefix: count for stage, count in seen.items()}
     assert any(again[one] != again[other] for one in again for other in again) or share == 0
 
