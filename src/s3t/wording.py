@@ -40,6 +40,15 @@ def duration(seconds: float) -> str:
     return " ".join(parts[:2])
 
 
+def reason(error: BaseException) -> str:
+    """The first line of an error's message, or its kind if it has none.
+
+    >>> reason(ValueError("no such")), reason(ValueError())
+    ('no such', 'ValueError')
+    """
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 def problem_lines(field: str, message: str) -> list[str]:
     """The problems in one of pydantic's errors, each with its field; a `ValueError` may hold several, one a line.
 

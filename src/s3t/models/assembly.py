@@ -30,6 +30,7 @@ from s3t.models.passes import (
 from s3t.models.source import unfit
 from s3t.recipe import Recipe, Shortcut
 from s3t.tasks.task import ANSWERED
+from s3t.wording import reason
 
 # What libraries raise when a model does not fit: an architecture without a head for the task, another kind of input,
 # a missing package.
@@ -95,10 +96,8 @@ def _noted(problems: list[str], folder: Path, recipe: Recipe) -> Iterator[None]:
             "other ones for its experts"
         )
     except _UNFIT as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
-        problems.append(
-            f"base_model: the model in {folder} cannot be used for {recipe.task}: {reason}; name another model"
-        )
+        problem = f"base_model: the model in {folder} cannot be used for {recipe.task}: {reason(error)[:300]}"
+        problems.append(f"{problem}; name another model")
 
 
 def _try_out(folder: Path, recipe: Recipe) -> Abilities:

@@ -34,7 +34,7 @@ from s3t.recipe import Image, Recipe, Text
 from s3t.records.images import decoded
 from s3t.tasks.targets import WORDS
 from s3t.tasks.task import ANSWERED
-from s3t.wording import counted
+from s3t.wording import counted, reason
 
 _BRACKETED = re.compile(r"<.+>|\[.+\]")
 _PRIVATE_USE, _MARKS = 0xF0000, 0x100000
@@ -253,8 +253,8 @@ def load_tokenizer(folder: Path, **options: Any) -> Any:
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, **LOCAL, **options)
     except (OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise unfit(f"base_model: {folder}: its tokenizer cannot be used ({reason}); name another model") from error
+        problem = f"base_model: {folder}: its tokenizer cannot be used ({reason(error)}); name another model"
+        raise unfit(problem) from error
     if len(tokenizer) <= len(tokenizer.all_special_tokens):
         # Without a vocabulary transformers makes an empty one, and every text would be the same unknown tokens.
         raise unfit(f"base_model: {folder} has no vocabulary of a tokenizer; name a model with its tokenizer's files")

@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from s3t.errors import IntegrityError, RecipeError
 from s3t.extras import extra_with, how_to_install
 from s3t.files import is_folder
+from s3t.wording import reason
 
 PACKAGE_PREFIX = "package:"
 
@@ -66,8 +67,7 @@ def load_config(folder: Path) -> Any:
     try:
         return AutoConfig.from_pretrained(folder, **LOCAL)
     except (OSError, ValueError, AttributeError, TypeError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise unfit(f"base_model: {folder}/config.json cannot be used: {reason}") from error
+        raise unfit(f"base_model: {folder}/config.json cannot be used: {reason(error)}") from error
 
 
 def layer_count(folder: Path) -> int:
@@ -169,8 +169,7 @@ def _hub_folder(name: str, revision: str | None) -> Path:
         clients = ("httpx", "httpcore", "httpx2", "huggingface_hub", "requests")
         if not isinstance(error, OSError | ValueError) and type(error).__module__.partition(".")[0] not in clients:
             raise
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise unfit(
-            f"base_model: {name!r} is not a local folder, and the hub gave no such model ({reason}); correct the "
-            "name, or check the connection"
+            f"base_model: {name!r} is not a local folder, and the hub gave no such model ({reason(error)}); correct "
+            "the name, or check the connection"
         ) from error
