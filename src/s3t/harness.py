@@ -42,7 +42,7 @@ class S3TModel(TemplateLM):  # type: ignore[misc, unused-ignore]
         encoder = self._writer.encoder
         self._encoder, self._end = encoder, encoder.end
         self._begin = encoder.tokenizer.bos_token_id
-        self.max_length = self._writer.answerer.workshop.positions
+        self.max_length = self._writer.answerer.workshop.model.base.positions
         self._state: State | None = None
         """State that answers all requests of an evaluation; None outside of one: then each call takes the newest."""
         self._chats: dict[str, str] = {}

@@ -25,6 +25,7 @@ from testing.roles import roles
 from tests.run.meanwhile import deletion_after_a_step
 from tests.run.test_language import CHATS
 from tests.run.worlds import SMALL, trained_run
+from tests.slow.test_architectures import TEXTS, make_model
 
 PROMPTS = ["w1 w2", "w3", "w4 w5 w6 w7"]
 FEW = {"max_new_tokens": 7}
@@ -153,8 +154,10 @@ def test_a_text_ends_at_a_stop_text_which_is_no_part_of_it(small):
     assert "".join(small.stream("w1 w2", stop=stop, **settings)) == stopped.texts[0]
 
 
-def test_a_text_ends_where_the_model_has_no_more_positions(llama, tmp_path):
-    with trained_run(tmp_path / "run", language_recipe(llama, **SMALL), prompt_table()) as run:
+@pytest.mark.parametrize("kind", ["llama", "mpt"])
+def test_a_text_ends_where_the_model_has_no_more_positions(kind, tmp_path):
+    model = make_model(kind, TEXTS, tmp_path / "model")
+    with trained_run(tmp_path / "run", language_recipe(model, **SMALL), prompt_table()) as run:
         texts = run.generate([" ".join(["w1"] * 45)], max_new_tokens=50)
         assert texts.tokens[0] <= 3
         with pytest.raises(s3t.InputError, match="prompt 1 has 48 tokens; give 1 to 47"):

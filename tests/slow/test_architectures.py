@@ -44,7 +44,7 @@ SIZES: dict[str, Any] = {
     **{"lru_width": 16, "attention_hidden_size": 16, "linear_num_key_heads": 2, "linear_num_value_heads": 2},
     **{"linear_key_head_dim": 8, "linear_value_head_dim": 8, "mamba_n_heads": 4, "mamba_d_head": 8},
     **{"mamba_n_groups": 1, "mamba_d_state": 8, "mamba_chunk_size": 4, "mamba_d_ssm": 32, "mamba_expand": 2},
-    **{"image_size": 4, "patch_size": 2, "num_channels": 1, "d_kv": 8, "d_ff": 32, "num_layers": 3},
+    **{"image_size": 4, "patch_size": 2, "num_channels": 1, "d_kv": 8, "d_ff": 32, "num_layers": 3, "max_seq_len": 48},
 }
 """Of these fields a configuration gets those that it has."""
 MODULES = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -148,6 +149,8 @@ class Base:
     """The last layer is passed for the first token alone."""
     dtype: torch.dtype = torch.float32
     """Type in which products are computed."""
+    positions: int
+    """Tokens of a text at most."""
     quantized: bool = False
     """The layers' weights have 4 or 8 bits, and frozen blocks are computed beside them; else merged into copies."""
 
@@ -219,7 +222,7 @@ def check_model(folder: Path, recipe: Recipe) -> None:
         except RecipeError as error:
             problems += [problem for problem in error.problems if problem not in problems]
     positions = _positions(model)
-    if recipe.max_length is not None and positions is not None and recipe.max_length > positions:
+    if recipe.max_length is not None and recipe.max_length > positions:
         section = recipe.task.inputs.section
         problems.append(f"{section}.max_length: {recipe.max_length} exceeds the model's {positions} positions")
     names = (name for name, _ in model.get_submodule(path).named_modules())
@@ -320,6 +323,7 @@ def load_base(folder: Path, recipe: Recipe, *, labels: int) -> Base:
         over_vocabulary=over_vocabulary,
         first_token="first-token" in recipe.training.shortcuts,
         dtype=dtype,
+        positions=_positions(model),
         quantized=quantization != "none",
     )
 
@@ -363,17 +367,17 @@ def base_digest(base: Base, *, replaced: Mapping[str, nn.Parameter] | None = Non
     return digest.hexdigest()
 
 
-def _positions(model: Any) -> int | None:
-    """Tokens that the model has positions for; None where it does not say."""
+def _positions(model: Any) -> int:
+    """Tokens that the model has positions for; no limit where it does not say."""
     config = model.config
-    # DeBERTa's relative positions go on beyond it.
-    said = None if getattr(config, "relative_attention", False) else getattr(config, "max_position_embeddings", None)
-    limits = [] if said is None or said < 1 else [int(said)]
+    # DeBERTa's relative positions go on beyond it; MPT has a name of its own.
+    names = () if getattr(config, "relative_attention", False) else ("max_position_embeddings", "max_seq_len")
+    limits = [said for name in names if (said := getattr(config, name, None) or 0) > 0]
     for name, module in model.named_modules():
         if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
             # RoBERTa's positions start after that of padding.
             limits.append(module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1))
-    return min(limits, default=None)
+    return min(limits, default=sys.maxsize)
 
 
 def _check_stack(config: Any, recipe: Recipe) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import re
-import sys
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -292,7 +291,7 @@ class TextBatch:
 
     def add(self, prompts: Sequence[Sequence[int]], sampling: Sampling) -> range:
         """Ask for texts after prompts; their numbers: of several choices, those of a prompt one after the other."""
-        positions = positions_of(self._model)
+        positions = self._ensemble.model.base.positions
         problems = [
             f"prompt {number} has {len(prompt):,} tokens; give 1 to {positions - 1:,}, for the model has {positions:,}"
             for number, prompt in enumerate(prompts)
@@ -342,11 +341,6 @@ class TextBatch:
         added, finish, tokens = text.written.add(token, logs_of(probabilities_V, token, text.sampling))
         text.ended = finish is not None
         return Piece(text.number, added, finish, tokens)
-
-
-def positions_of(model: Any) -> int:
-    """Tokens of a text at most."""
-    return getattr(model.config, "max_position_embeddings", None) or sys.maxsize
 
 
 class Continuation(NamedTuple):

@@ -33,7 +33,7 @@ from s3t.models.language import LanguageEncoder
 from s3t.models.source import check_unchanged, model_folder
 from s3t.prediction.answers import Answers
 from s3t.prediction.ensemble import Kept, Resident, Windows, ensemble_of
-from s3t.prediction.generation import Continuation, Likelihood, TextBatch, likelihoods_of, positions_of
+from s3t.prediction.generation import Continuation, Likelihood, TextBatch, likelihoods_of
 from s3t.prediction.prototypes import Nearest, prototypes
 from s3t.prediction.ridge import PARTS, LinearHead, Part, Projection, part_of, parted, solved, statistics
 from s3t.recipe import Recipe
@@ -374,11 +374,6 @@ class Workshop:
     @property
     def language(self) -> LanguageEncoder:
         return cast(LanguageEncoder, self.encoder)
-
-    @property
-    def positions(self) -> int:
-        """Tokens that the model takes at most."""
-        return positions_of(self.model.base.model)
 
     def likelihoods(
         self, stages: Sequence[Stage], snapshot: Snapshot, continuations: Sequence[Continuation], progress: Progress
