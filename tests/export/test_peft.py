@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 import s3t
 from testing import tiny
 from tests.export.loaded import answers, assert_equal_logits, described
-from tests.models.kinds import LLAMA, SMALL, TEXT, model_of_kind, without_projection
+from tests.models.kinds import LLAMA, SMALL, TEXT, model_of_kind
 from tests.run.worlds import records_by_slice, trained_run
 from tests.slow import test_architectures as architectures
 
@@ -168,15 +168,6 @@ def test_words_with_tags(text_model, tmp_path):
         run.train()
         (export,) = run.export(tmp_path / "out").exports
         assert_equal_logits(export.path, run, table[:3])
-
-
-@pytest.mark.integration
-def test_a_head_that_begins_below_the_layers_is_saved_with_it(text_model, tmp_path):
-    with a_run(tmp_path, without_projection(text_model, tmp_path)) as run:
-        (export,) = run.export(tmp_path / "out").exports
-        config = json.loads((export.path / "adapter_config.json").read_text())
-        assert "embeddings_project" in config["modules_to_save"]
-        assert_equal_logits(export.path, run, TEXTS)
 
 
 def test_the_configuration_names_modules_in_full_and_leaves_nothing_to_defaults(trained, tmp_path):

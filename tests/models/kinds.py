@@ -3,7 +3,6 @@
 import shutil
 
 import torch
-from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModel
 
 SMALL = {"hidden_size": 8, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 16}
@@ -23,17 +22,4 @@ def model_of_kind(kind, text_model, folder, auto=AutoModel, **settings):
     with torch.random.fork_rng():
         torch.manual_seed(0)
         auto.from_config(AutoConfig.for_model(kind, vocab_size=44, **settings)).save_pretrained(folder)
-    return folder
-
-
-def without_projection(text_model, folder):
-    """A checkpoint that lacks a module below the layers: it is drawn anew, and belongs to the head."""
-    whole = model_of_kind("electra", text_model, folder / "whole", **TEXT["electra"] | {"embedding_size": 4})
-    folder = shutil.copytree(whole, folder / "lacking")
-    tensors = load_file(folder / "model.safetensors")
-    save_file(
-        {name: value for name, value in tensors.items() if "embeddings_project" not in name},
-        folder / "model.safetensors",
-        metadata={"format": "pt"},
-    )
     return folder

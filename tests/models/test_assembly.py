@@ -13,7 +13,7 @@ from s3t.models.assembly import assemble, check_assembly
 from s3t.recipe import recipe_from
 from s3t.records.ingest import ingest
 from testing import tiny
-from tests.models.kinds import LLAMA, SMALL, TEXT, model_of_kind, without_projection
+from tests.models.kinds import LLAMA, SMALL, TEXT, model_of_kind
 
 
 @pytest.mark.parametrize(
@@ -99,6 +99,24 @@ def test_a_checkpoint_that_lacks_layers_or_has_another_shape_is_refused(text_mod
     assert "lacks" in problems_of(folder)
 
 
+def without(part, folder):
+    tensors = load_file(folder / "model.safetensors")
+    kept = {name: tensor for name, tensor in tensors.items() if part not in name}
+    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+def test_a_checkpoint_may_lack_a_pooler_and_no_projection_below_the_layers(text_model, tmp_path):
+    """A pooler that nothing reads may be drawn; a projection would be random below all that was learned."""
+    settings = SMALL | {"max_position_embeddings": 24, "attention_type": "original_full"}
+    folder = without("pooler", model_of_kind("big_bird", text_model, tmp_path / "big-bird", **settings))
+    check_assembly(folder, recipe_from(tiny.tagging_recipe(folder)))
+    folder = model_of_kind("electra", text_model, tmp_path / "electra", **TEXT["electra"] | {"embedding_size": 4})
+    check_assembly(folder, recipe_from(tiny.recipe(folder)))
+    told = problems_of(without("embeddings_project", folder))
+    assert "lacks 2 tensors of its backbone, such as electra.embeddings_project.bias; it is not a checkpoint" in told
+
+
 def test_a_text_as_long_as_the_positions_allow_passes_and_a_longer_one_is_refused(text_model, tmp_path):
     model = model_of_kind("roberta", text_model, tmp_path / "model", **TEXT["roberta"])
     check_assembly(model, recipe_from(tiny.recipe(model, text={"max_length": 25})))
@@ -111,13 +129,6 @@ def test_the_trunk_of_every_kind_can_be_kept(kind, text_model, tmp_path):
     found = check_assembly(model, recipe_from(tiny.recipe(model)))
     assert found.trunk
     assert found.sdpa is (kind != "deberta-v2")
-
-
-def test_a_trunk_that_holds_a_part_of_the_head_is_not_kept(text_model, tmp_path):
-    """It is trained, so what comes out of it changes at every step."""
-    model = without_projection(text_model, tmp_path)
-    assert not check_assembly(model, recipe_from(tiny.recipe(model))).trunk
-    assert "trunk_cache" in problems_of(model, training={"trunk_cache": True})
 
 
 def test_a_model_that_looks_below_the_border_again_keeps_no_trunk(text_model, monkeypatch):
@@ -134,3 +145,4 @@ def test_a_model_that_looks_below_the_border_again_keeps_no_trunk(text_model, mo
     assert check_assembly(text_model, recipe_from(tiny.recipe(text_model))).trunk
     monkeypatch.setattr(modeling_bert.BertEncoder, "forward", looking_back)
     assert not check_assembly(text_model, recipe_from(tiny.recipe(text_model))).trunk
+    assert "trunk_cache" in problems_of(text_model, training={"trunk_cache": True})

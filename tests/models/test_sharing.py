@@ -9,7 +9,7 @@ from s3t.models.passes import Sharing, find_sharing
 from s3t.recipe import recipe_from
 from s3t.records.ingest import ingest
 from testing import tiny
-from tests.models.kinds import LLAMA, SMALL, TEXT, model_of_kind, without_projection
+from tests.models.kinds import LLAMA, SMALL, TEXT, model_of_kind
 
 KINDS = TEXT | {"llama": LLAMA, "modernbert": SMALL | {"max_position_embeddings": 24, "pad_token_id": 0}}
 
@@ -22,14 +22,10 @@ def sharing(folder, *, kind="text"):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_members_share_passes_trunk_and_head_as_far_as_the_architecture_lets_them(kind, text_model, tmp_path):
+def test_members_share_passes_and_head_as_far_as_the_architecture_lets_them(kind, text_model, tmp_path):
     folder = model_of_kind(kind, text_model, tmp_path / "model", **KINDS[kind])
-    assert sharing(folder) == Sharing(rows=kind != "deberta-v2", trunk=True, head=True)
+    assert sharing(folder) == Sharing(rows=kind != "deberta-v2", head=True)
 
 
 def test_members_of_bert_and_of_a_vision_transformer_share_all(text_model, image_model):
-    assert sharing(text_model) == sharing(image_model, kind="image") == Sharing(rows=True, trunk=True, head=True)
-
-
-def test_members_whose_head_begins_below_the_layers_share_no_trunk_and_no_head(text_model, tmp_path):
-    assert sharing(without_projection(text_model, tmp_path)) == Sharing(rows=True, trunk=False, head=False)
+    assert sharing(text_model) == sharing(image_model, kind="image") == Sharing(rows=True, head=True)

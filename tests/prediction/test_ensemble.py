@@ -11,7 +11,6 @@ from s3t.records.ingest import ingest
 from testing import tiny
 from testing.plain import member_logits, random_chain
 from tests.models.kinds import LLAMA, SMALL, TEXT, model_of_kind
-from tests.models.test_sharing import without_projection
 
 ARCHITECTURES = TEXT | {
     "llama": LLAMA,
@@ -124,13 +123,6 @@ def test_members_that_lack_the_blocks_at_the_top_pass_them_as_the_base_has_them(
     world = World(text_model, adapter=adapter, bottom_up=3)
     assert [min(chain) for chain in world.chains] == [2, 1, 3, 1, 2]
     assert_close(world.logits(batch_size=batch_size), world.plain())
-    assert_close(world.merged(batch_size=MERGED_ROWS), world.plain())
-
-
-def test_a_head_that_begins_below_the_layers_is_each_members_own(text_model, tmp_path):
-    world = World(without_projection(text_model, tmp_path))
-    assert any("embeddings_project" in name for name in world.model.base.head)
-    assert_close(world.logits(), world.plain())
     assert_close(world.merged(batch_size=MERGED_ROWS), world.plain())
 
 

@@ -29,20 +29,16 @@ _MODES: Mapping[Pooling, str] = {"first": "cls_token", "mean": "mean_tokens", "l
 
 def head_for_transformers(classifier: Any, head: Mapping[str, Tensor], pooling: Pooling) -> dict[str, Tensor] | None:
     """The head's tensors by the names of transformers' classifier (of `bare_model`); None where it cannot compute the
-    same. `head` is one linear module, by the names of `PooledModel`, and what the checkpoint lacks of the backbone.
+    same. `head` is one linear module, by the names of `PooledModel`.
     """
-    prefix = classifier.base_model_prefix
-    linear, rest = split_head(head, prefix)
+    linear = linear_of(head)
     tensors = _tensors(classifier, linear)
-    if tensors is None or not _same(classifier, tensors, linear, pooling):
-        return None
-    return tensors | rest
+    return tensors if tensors is not None and _same(classifier, tensors, linear, pooling) else None
 
 
-def split_head(head: Mapping[str, Tensor], prefix: str) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Weight and bias of the linear module; and tensors of the backbone that are trained with it."""
-    rest = {name: value for name, value in head.items() if name.startswith(f"{prefix}.")}
-    return {name.rpartition(".")[2]: value for name, value in head.items() if name not in rest}, rest
+def linear_of(head: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Weight and bias of the linear module."""
+    return {name.rpartition(".")[2]: value for name, value in head.items()}
 
 
 def _tensors(classifier: Any, linear: Mapping[str, Tensor]) -> dict[str, Tensor] | None:

@@ -21,7 +21,6 @@ from s3t.models.passes import (
     Passes,
     Start,
     cut_modules,
-    find_sharing,
     pack,
     pack_states,
     padded_states,
@@ -225,7 +224,7 @@ class _Trial:
         recipe, passes = self._recipe, self._passes
         borders = [self.model.border(block) for block in range(1, recipe.blocks + 1)]
         changes = recipe.image.is_augmented or not recipe.method.top_down
-        if changes or max(borders) == 0 or not find_sharing(self.model.base, self._alone[0]).trunk:
+        if changes or max(borders) == 0:
             return False
         with suppress(*_UNFIT):
             whole = passes.logits(self._batch)

@@ -269,7 +269,7 @@ def load_base(folder: Path, recipe: Recipe, *, labels: int) -> Base:
     mismatched = {key if isinstance(key, str) else key[0] for key in info["mismatched_keys"]}
     over_vocabulary = recipe.task.target.over_vocabulary
     # A head of another label set is dropped, and a pooler that the checkpoint lacks is drawn; all else is the model's.
-    drawn = {name for name in unloaded if isinstance(model.get_submodule(name.rpartition(".")[0]), nn.Linear)}
+    drawn = {name for name in unloaded if ".pooler." in name}
     lacking = sorted(name for name in unloaded if name.startswith(f"{path}."))
     lacking += sorted(name for name in unloaded - drawn - {*lacking} if name.startswith(backbone))
     lacking += sorted(name for name in mismatched if name.startswith(backbone) or over_vocabulary)

@@ -416,11 +416,8 @@ class Sharing(NamedTuple):
     """A pass. In every linear module of the layers, rows of the batch come first, so that each row's member is known.
     Not so where something that all rows have in common goes through an adapted module (the relative positions of
     DeBERTa)."""
-    trunk: bool
-    """The layers below their blocks. Not so where a part of the head lies below the layers, because the checkpoint
-    lacks it."""
     head: bool
-    """One pass through it. Its parameters are those of linear modules above the layers that get rows first."""
+    """One pass through it. Its parameters are those of linear modules that get rows first."""
 
 
 def head_owners(base: Base) -> tuple[str, ...]:
@@ -450,7 +447,6 @@ def _tried(base: Base, batch: Batch, count: int) -> Sharing:
     """For each linear module of the layers: True if rows came first in what it got."""
     head: list[tuple[str, bool]] = []
     """Owners that ran, in their order, and whether they got rows first."""
-    below: list[bool] = []
 
     def is_first(args: tuple[Any, ...], least: int) -> bool:
         return bool(args) and args[0].dim() >= least and args[0].shape[0] == count
@@ -461,10 +457,9 @@ def _tried(base: Base, batch: Batch, count: int) -> Sharing:
     linears = [module for layer in base.layers for module in layer.modules() if isinstance(module, nn.Linear)]
     hooks = [module.register_forward_pre_hook(lambda _, args: rows.append(is_first(args, 3))) for module in linears]
     hooks += [owner.register_forward_pre_hook(partial(note, name)) for name, owner in owners.items()]
-    hooks.append(base.layers[-1].register_forward_hook(lambda *_: below.append(bool(head))))
     with removed(*hooks), torch.no_grad():
         run_model(base.model, batch)
     own = {f"{name}.{part}" for name, owner in owners.items() for part, _ in owner.named_parameters(recurse=False)}
     linear = own == set(base.head) and all(type(owner) is nn.Linear for owner in owners.values())
     once = sorted(name for name, _ in head) == sorted(owners) and all(first for _, first in head)
-    return Sharing(rows=all(rows), trunk=not any(below), head=linear and once and not any(below))
+    return Sharing(rows=all(rows), head=linear and once)

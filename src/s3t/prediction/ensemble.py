@@ -262,7 +262,7 @@ class Ensemble:
         """Computations that members can share, tried out with the first batch; whole models have nothing in common."""
         if self._sharing is None:
             one = {name: tensor[:1] for name, tensor in batch.items()}
-            nothing = Sharing(rows=False, trunk=False, head=False)
+            nothing = Sharing(rows=False, head=False)
             self._sharing = nothing if self.model.adapter is None else find_sharing(self.model.base, one)
         return self._sharing
 
@@ -289,7 +289,7 @@ class _Pass:
         self._passes = ensemble.model.passes
         self._chains = chains
         self._merged = _are_merged(chains)
-        self._has_trunk = sharing.trunk and len(chains) > 1
+        self._has_trunk = self._model.adapter is not None and len(chains) > 1
         self._side_by_side = self._has_trunk and sharing.rows and sharing.head
         self._borders = [ensemble.model.border(_deepest(chain)) for chain in chains]
         """Where each member leaves the trunk."""

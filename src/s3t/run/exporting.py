@@ -31,7 +31,7 @@ from s3t.export.engines import ENGINES, Engine, engine_options, engine_problems
 from s3t.export.folders import files_in, folder_name, new_mark, output_problems, part_folder, publish
 from s3t.export.merged import copy_beside, write_merged
 from s3t.export.peft import PeftAdapter, bare_model, peft_adapter, with_plain_scale
-from s3t.export.pooled import head_for_transformers, sentence_files, split_head
+from s3t.export.pooled import head_for_transformers, linear_of, sentence_files
 from s3t.ledger import ExportRow, Snapshot, Transaction
 from s3t.ledger.presence import Overtaken, Work
 from s3t.models.adapters import StageTensors, adapter_of_mean, mean_of
@@ -237,19 +237,16 @@ class Exporter:
                 f"(text.pooling: {pooling}) and has a linear head; export it for PEFT, or merged",
             )
         prefix = f"{bare.base_model_prefix}."
-        linear, rest = split_head(last.head, bare.base_model_prefix)
-        heads = {number: {} if number != deepest else rest for number in blocks}
         return _Form(
             auto_class="AutoModel",
             bare=bare.base_model,
             blocks={
                 number: StageTensors(
-                    block={name.removeprefix(prefix): value for name, value in tensors.block.items()},
-                    head={name.removeprefix(prefix): value for name, value in heads[number].items()},
+                    block={name.removeprefix(prefix): value for name, value in tensors.block.items()}, head={}
                 )
                 for number, tensors in blocks.items()
             },
-            files=sentence_files(linear, pooling, max_length=recipe.text.max_length),
+            files=sentence_files(linear_of(last.head), pooling, max_length=recipe.text.max_length),
         )
 
     def _adapter(self, form: _Form, members: int) -> PeftAdapter:
