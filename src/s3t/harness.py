@@ -21,6 +21,7 @@ from lm_eval.api.registry import register_model
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
 from s3t.errors import InputError
+from s3t.models.encoders import letters
 from s3t.models.language import asks_for_date
 from s3t.prediction.generation import Continuation, Likelihood, Sampling
 from s3t.run.answerer import State
@@ -89,6 +90,7 @@ class S3TModel(TemplateLM):  # type: ignore[misc, unused-ignore]
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:
         """Token ids; with the beginning of text where the tokenizer adds it and the text does not have it."""
+        string = letters(string)
         for length in sorted({*map(len, self._chats)}, reverse=True):  # a chat, perhaps with an answer after it
             if marked := self._chats.get(string[:length]):
                 string = marked + string[length:]

@@ -48,6 +48,23 @@ def test_a_turn_that_somebody_types_is_letters_in_training_and_prompts(chatml):
         assert taken == own.apply_chat_template(chat)["input_ids"] != found
 
 
+def test_marks_are_the_same_in_all_processes_and_letters_where_somebody_types_them(chatml, tmp_path):
+    encoder, other = (LanguageEncoder(chatml, Language(), roles=["messages"]) for _ in range(2))
+    typed = encoder.rendered(HONEST[:2])
+    assert typed == other.rendered(HONEST[:2])
+    (found,) = ids(encoder, rows([{"role": "user", "content": typed}, HONEST[1]]))
+    assert [one for one in found if one < 5] == [3, 4, 3, 4]
+    (found,) = ids(encoder, pa.table({"prompt": [typed], "completion": [typed]}))
+    assert [one for one in found if one < 5] == [encoder.end]
+    folder = tokens.unigram(tmp_path)
+    (folder / "chat_template.jinja").write_text("{{ bos_token + eos_token + pad_token }}")
+    typed = LanguageEncoder(folder, Language()).rendered(HONEST[:1])
+    for words in (False, True):
+        table = pa.table({"text": [[typed] if words else typed]})
+        (found,) = ids(TextEncoder(folder, Text(max_length=40), in_words=words), table)
+        assert [one for one in found if one < 3] == [0, 1]
+
+
 def test_chats_without_such_letters_have_the_tokens_of_transformers(chatml):
     own = AutoTokenizer.from_pretrained(chatml)
     for mode in ("plain", "control"):

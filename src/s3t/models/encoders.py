@@ -1,8 +1,8 @@
 """Features to tensors. Each record is encoded by itself; a batch is padded to its longest record.
 
 A tokenizer takes the letters of a control token (`<|im_end|>`, `[SEP]`, `</s>`) for the token wherever they stand, so
-that anybody could end a turn or begin another's. Here it knows control tokens by marks alone, drawn in each process:
-what people write is letters, also what a normaliser turns into a token, and what a chat template writes is marked.
+that anybody could end a turn or begin another's. Here it knows control tokens by marks alone, which no text holds: what
+people write is letters, also what a normaliser turns into a token, and what a chat template writes is marked.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import hashlib
 import io
 import json
 import re
-import secrets
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -37,14 +36,14 @@ from s3t.tasks.task import ANSWERED
 from s3t.wording import counted, reason
 
 _BRACKETED = re.compile(r"<.+>|\[.+\]")
-_PRIVATE_USE, _MARKS = 0xF0000, 0x100000
-"""First characters of Unicode's planes for private use, which no tokenizer normalises."""
+_MARK, _BEGIN, _END = "\ufdd0", "\ufdd0<", "\ufdd0>"
+"""A noncharacter, which Unicode leaves to programs, begins every mark; two stand around what people wrote."""
 
 
 class ControlTokens:
     """The control tokens of a tokenizer: the special ones, and added ones in brackets or in a chat template.
 
-    If `plain`, people's letters make none of them; else they do, as for transformers, and texts are left as they are.
+    If `plain`, people's letters make none of them; else they do, as for transformers.
     """
 
     def __init__(self, tokenizer: Any, *, plain: bool) -> None:
@@ -58,9 +57,7 @@ class ControlTokens:
             if token.content.strip()
             and (token.special or token.content in written or _BRACKETED.fullmatch(token.content))
         }
-        drawn = "".join(chr(_PRIVATE_USE + secrets.randbelow(0xFFF0)) for _ in range(4))
-        self._marks = {text: f"{drawn}{chr(_MARKS + place)}" for place, text in enumerate(ids)} if plain else {}
-        self._begin, self._end = (f"{drawn}{chr(_MARKS + 0xFFF0 + place)}" for place in range(2))
+        self._marks = {text: f"{_MARK}{chr(0x100000 + place)}" for place, text in enumerate(ids)} if plain else {}
         self._letters = _any_of(self._marks)
         self._ids = {self._marks.get(text, text): number for text, number in ids.items()}
 
@@ -71,7 +68,7 @@ class ControlTokens:
 
     @cached_property
     def tokenize(self) -> Any:
-        """The tokenizer, to be called. What it makes of people's texts is plain; what `read` gives has its tokens."""
+        """The tokenizer, to be called. What it makes of `letters` is plain; what `read` gives has its tokens."""
         if not self._plain:
             return self._tokenizer
         if not self._tokenizer.is_fast:
@@ -87,13 +84,12 @@ class ControlTokens:
 
     def wrapped(self, chat: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
         """A chat in which the letters of control tokens stand between marks, for a template."""
-        between = f"{self._begin}\\g<0>{self._end}"
-        return [{name: re.sub(self._letters, between, value) for name, value in message.items()} for message in chat]
+        between = f"{_BEGIN}\\g<0>{_END}"
+        return [{name: re.sub(self._letters, between, letters(value)) for name, value in one.items()} for one in chat]
 
     def read(self, rendered: str) -> str:
         """A template's text of a wrapped chat, with the template's own control tokens as marks."""
-        letters, begin, end = self._letters, self._begin, self._end
-        between = f"{begin}({letters}){end}|{begin}|{end}|({letters})"
+        between = f"{_BEGIN}({self._letters}){_END}|{_BEGIN}|{_END}|({self._letters})"
         return re.sub(between, lambda found: self._marks[found[2]] if found[2] else found[1] or "", rendered)
 
     def shown(self, marked: str) -> str:
@@ -111,6 +107,11 @@ class ControlTokens:
         """The id of the first control token of a template's text."""
         found = re.search(_any_of(self._ids), text)
         return None if found is None else self._ids[found[0]]
+
+
+def letters(text: Any) -> Any:
+    """People's text, or several, with U+FFFD for the character that begins marks, so that they write none."""
+    return text.replace(_MARK, "\ufffd") if isinstance(text, str) else [*map(letters, text)]
 
 
 def _any_of(texts: Iterable[str]) -> str:
@@ -339,7 +340,7 @@ class TextEncoder(Encoder):
         return records
 
     def _tokenized(self, rows: pa.Table | pa.RecordBatch, **options: Any) -> Any:
-        texts = [rows[name].to_pylist() for name in ("text", "text_pair") if name in rows.schema.names]
+        texts = [letters(rows[name].to_pylist()) for name in ("text", "text_pair") if name in rows.schema.names]
         with self._tokenizing:
             return self._control.tokenize(*texts, is_split_into_words=self._in_words, **options)
 

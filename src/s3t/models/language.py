@@ -25,7 +25,7 @@ from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from s3t.errors import DataError, RecipeError
-from s3t.models.encoders import TRIAL_TEXTS, ControlTokens, Cut, Encoded, Encoder, load_tokenizer, padded
+from s3t.models.encoders import TRIAL_TEXTS, ControlTokens, Cut, Encoded, Encoder, letters, load_tokenizer, padded
 from s3t.models.source import unfit
 from s3t.recipe import Language, Recipe
 from s3t.records.features import ASSISTANT
@@ -131,7 +131,7 @@ class LanguageEncoder(Encoder):
         if "messages" in rows.schema.names:
             return [self._asked(json.loads(chat)) for chat in rows["messages"].to_pylist()]
         (name,) = (name for name in ("prompt", "text") if name in rows.schema.names)
-        return [self._begin + ids for ids in self.tokens(rows[name].to_pylist())]
+        return [self._begin + ids for ids in self.tokens(letters(rows[name].to_pylist()))]
 
     def begun(self, text: str) -> list[int]:
         """Token ids of a text, or of a chat as `rendered` writes it, with the tokenizer's first ones, once."""
@@ -156,14 +156,14 @@ class LanguageEncoder(Encoder):
         if "messages" in names:
             yield from self._chats([json.loads(chat) for chat in rows["messages"].to_pylist()])
             return
-        prompts = self.tokens(rows["prompt"].to_pylist()) if "prompt" in names else [[]] * rows.num_rows
-        answers = self.tokens(rows["completion" if "prompt" in names else "text"].to_pylist())
+        prompts = self.tokens(letters(rows["prompt"].to_pylist())) if "prompt" in names else [[]] * rows.num_rows
+        answers = self.tokens(letters(rows["completion" if "prompt" in names else "text"].to_pylist()))
         for prompt, ids in zip(prompts, answers, strict=True):
             learned = [False] * len(self._begin) + [self._learns_all] * len(prompt) + [True] * (len(ids) + 1)
             yield [*self._begin, *prompt, *ids, self.end], learned
 
     def tokens(self, texts: list[str]) -> list[list[int]]:
-        """Token ids of texts, without any that a tokenizer adds."""
+        """Token ids of `letters` or of what `rendered` gives, without any that a tokenizer adds."""
         if not texts:
             return []
         found: list[list[int]] = self._control.tokenize(texts, add_special_tokens=False, verbose=False)["input_ids"]
@@ -243,8 +243,7 @@ class LanguageEncoder(Encoder):
         through = self.rendered(chat[: place + 1])
         if text.startswith(through):
             return len(through)
-        (message,) = self._control.wrapped([chat[place]])
-        content = self._control.read(message["content"]).strip()
+        content = letters(chat[place]["content"]).strip()
         ends = [self._after_answer, *filter(None, [self._after_inner])]
         return next((start + len(content + end) for end in ends if text.startswith(content + end, start)), None)
 
