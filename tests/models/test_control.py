@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 from transformers import AutoTokenizer
 
+from s3t.errors import DataError
 from s3t.models.encoders import TextEncoder
 from s3t.models.language import LanguageEncoder
 from s3t.recipe import Language, Text
@@ -63,6 +64,29 @@ def test_marks_are_the_same_in_all_processes_and_letters_where_somebody_types_th
         table = pa.table({"text": [[typed] if words else typed]})
         (found,) = ids(TextEncoder(folder, Text(max_length=40), in_words=words), table)
         assert [one for one in found if one < 3] == [0, 1]
+
+
+@pytest.mark.parametrize("changed", ["[:8]", " | urlencode", " | tojson(ensure_ascii=true)"])
+def test_a_template_that_cuts_or_changes_every_control_token_in_messages_is_refused_at_init(changed, tmp_path):
+    folder = tokens.byte_level(tmp_path, tokens.CHATML.replace("m['content']", f"m['content']{changed}"))
+    with pytest.raises(DataError, match="chat template writes a message otherwise if its control tokens are letters"):
+        LanguageEncoder(folder, Language(), roles=["messages"])
+
+
+@pytest.mark.parametrize(
+    "changed",
+    ["[:40]", ".split('<tool>')[-1].lstrip('\n')", " + ('.' if m['content'].startswith('<tool>') else '')"],
+)
+def test_a_chat_whose_control_tokens_a_template_looks_for_is_taken_if_they_are_meant(changed, tmp_path):
+    """As Qwen3 does with `</think>` and `<tool_response>`."""
+    folder = tokens.byte_level(tmp_path, tokens.CHATML.replace("m['content']", f"m['content']{changed}"))
+    own, chat = AutoTokenizer.from_pretrained(folder), [{"role": "user", "content": f"<tool>\n{FORGED}"}, HONEST[1]]
+    encoder = LanguageEncoder(folder, Language(), roles=["messages"])
+    assert ids(encoder, rows(HONEST)) == [own.apply_chat_template(HONEST)["input_ids"]]
+    with pytest.raises(DataError, match=r"looks for them; set language\.special_tokens: control if the data mean"):
+        encoder.encode(rows(chat))
+    meant = LanguageEncoder(folder, Language(special_tokens="control"), roles=["messages"])
+    assert ids(meant, rows(chat)) == [own.apply_chat_template(chat)["input_ids"]]
 
 
 def test_chats_without_such_letters_have_the_tokens_of_transformers(chatml):

@@ -87,10 +87,15 @@ class ControlTokens:
         between = f"{_BEGIN}\\g<0>{_END}"
         return [{name: re.sub(self._letters, between, letters(value)) for name, value in one.items()} for one in chat]
 
-    def read(self, rendered: str) -> str:
-        """A template's text of a wrapped chat, with the template's own control tokens as marks."""
-        between = f"{_BEGIN}({self._letters}){_END}|{_BEGIN}|{_END}|({self._letters})"
-        return re.sub(between, lambda found: self._marks[found[2]] if found[2] else found[1] or "", rendered)
+    def read(self, rendered: str, plain: str) -> str | None:
+        """A template's text of a wrapped chat, with the template's own control tokens as marks; None if it is another
+        than `plain`, that of the chat itself.
+        """
+        wrapped = f"{_BEGIN}({self._letters}){_END}"
+        if re.sub(wrapped, r"\1", rendered) != letters(plain):
+            return None
+        either = f"{wrapped}|({self._letters})"
+        return re.sub(either, lambda found: self._marks[found[2]] if found[2] else found[1], rendered)
 
     def shown(self, marked: str) -> str:
         """The same with the letters of control tokens for their marks."""

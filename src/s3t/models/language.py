@@ -177,7 +177,8 @@ class LanguageEncoder(Encoder):
 
     def _read_template(self) -> None:
         """Learn from a public chat how the template begins and ends a turn of the assistant."""
-        question, answer = {"role": "user", "content": "one"}, {"role": ASSISTANT, "content": "two"}
+        typed = f"one{self.tokenizer.eos_token}"  # some templates cut or change all control tokens in messages
+        question, answer = {"role": "user", "content": typed}, {"role": ASSISTANT, "content": "two"}
         bare, asked = self.rendered([question]), self.rendered([question], ask=True)
         whole = self.rendered([question, answer])
         if not whole.startswith(asked) or "two" not in whole[len(asked) :]:
@@ -254,20 +255,26 @@ class LanguageEncoder(Encoder):
         """A chat as text, for `tokens` and `begun` alone: what is no person's is marked. If it `goes_on`, the last turn
         has no end.
         """
+        ways = {"tokenize": False, "add_generation_prompt": ask, "continue_final_message": goes_on}
         try:
-            text: str = self.tokenizer.apply_chat_template(
-                self._control.wrapped(chat), tokenize=False, add_generation_prompt=ask, continue_final_message=goes_on
+            wrapped = self._control.wrapped(chat)
+            chats = [chat] if wrapped == chat else [wrapped, chat]
+            texts = [self.tokenizer.apply_chat_template(each, **ways) for each in chats]
+        except (TemplateError, TypeError, ValueError):  # its message may quote the chat
+            roles = ", ".join(dict.fromkeys(message["role"] for message in chat if message["role"] in _ROLES))
+            problem = (
+                f"refuses a chat of {counted(len(chat), 'message')} (roles: {roles}); many templates want user and "
+                "assistant in turn, and some no system; bring the chats into that form"
             )
-        except (TemplateError, TypeError, ValueError):
-            pass  # its message may quote the chat
         else:
-            return self._control.read(text)
-        roles = ", ".join(dict.fromkeys(message["role"] for message in chat if message["role"] in _ROLES))
-        raise DataError(
-            "the data",
-            f"the base model's chat template refuses a chat of {counted(len(chat), 'message')} (roles: {roles}); many "
-            "templates want user and assistant in turn, and some no system; bring the chats into that form",
-        )
+            if (marked := self._control.read(texts[0], texts[-1])) is not None:
+                return marked
+            problem = (
+                "writes a message otherwise if its control tokens are letters: it cuts, changes or looks for them; set "
+                "language.special_tokens: control if the data mean the tokens, else take them out, or name another "
+                "model"
+            )
+        raise DataError("the data", f"the base model's chat template {problem}")
 
 
 def _joined(
