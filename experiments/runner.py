@@ -70,12 +70,13 @@ NAMES = (
     "kept_by_forests",
     "tofu",
     "frontier",
+    "a_year",
 )
 TRAINED = frozenset(NAMES[NAMES.index("slice_wise") :])
 """They train models, for minutes or hours. Rows of theirs are kept over a change of the package, and say so."""
-TIMED = frozenset({"thousand_requests", "trained_layers", "kept_by_forests", "tofu", "frontier"})
+TIMED = frozenset({"thousand_requests", "trained_layers", "kept_by_forests", "tofu", "frontier", "a_year"})
 """They measure times, so nothing runs beside a point of theirs, but of those in CPU_TIMED."""
-CPU_TIMED = frozenset({"frontier"})
+CPU_TIMED = frozenset({"frontier", "a_year"})
 """Their times are CPU seconds."""
 NOT_MEASURING = frozenset(f"experiments.{module}" for module in ("runner", "drawing", "noted"))
 """Modules on which no number hangs."""
