@@ -1,10 +1,12 @@
-"""How long an open run takes to take 100 records in, and what an addition of many records costs.
+"""How long an open run takes to take 100 records in, and to follow a table with 1,000 changes.
 
     python -m benchmarks.adding [--json] [--records 10000 1000000] [--rounds 20]
 
 Runs of 3 shards of 4 slices that were not trained. Alternating with each addition, the same 100 texts are encoded by
 the base model's tokenizer alone, and the same 12 files are written by pyarrow, with fsync, which is the least that is
-durable. Then as many records as the run holds are added at once, from a Parquet file.
+durable. Then the run is synchronised with a Parquet file of all its records, of which 250 are gone, 500 have changed
+and 250 are new, in a process of its own, whose memory is measured; beside it the file is read by pyarrow alone, and by
+the checks of `init` alone.
 """
 
 from __future__ import annotations
@@ -17,15 +19,19 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
 from transformers import AutoTokenizer
 
 import s3t
 from benchmarks.machine import describe
+from s3t.records.ingest import Checks
 from testing import tiny
 
 FEW, SHARDS, SLICES = 100, 3, 4
@@ -59,20 +65,36 @@ def measured(folder: Path, records: int, rounds: int) -> dict[str, Any]:
             if number:  # the first one loads modules
                 for each, value in zip(times.values(), seconds, strict=True):
                     each.append(1000 * value)
-        many = tiny.text_table(records)
-        many["id"] = [f"m{row}" for row in range(records)]
-        many.to_parquet(folder / "more.parquet")
-        del many
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        whole, read = timed(run.add, folder / "more.parquet"), timed(pa.parquet.read_table, folder / "more.parquet")
+    write_next(folder / "first.parquet", folder / "next.parquet")
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as alone:
+        followed = alone.submit(synced, folder / str(records), folder / "next.parquet").result()
     return {
         "records": records,
         **{f"{what}_ms": round(statistics.median(each), 1) for what, each in times.items()},
         "add_worst_ms": round(max(times["add"]), 1),
-        "as_many_seconds": round(whole, 2),
-        "reading_seconds": round(read, 3),
-        "peak_grown_bytes": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024,  # on Linux in KiB
+        **followed,
     }
+
+
+def write_next(first: Path, later: Path) -> None:
+    """The table with 1,000 changes."""
+    rows = pd.read_parquet(first)
+    rows.loc[:499, "text"] += " w1"
+    new = rows[:250].assign(id=[f"new{row}" for row in range(250)])
+    pd.concat([rows[:-250], new]).to_parquet(later)
+
+
+def synced(path: Path, table: Path) -> dict[str, Any]:
+    """Following a table, and reading it alone; in seconds, and bytes of the process at its peak."""
+    with s3t.Run.open(path) as run:
+        # It holds what was added meanwhile, too, which the table lacks.
+        seconds = timed(lambda: run.sync(table, max_deletions=1))
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # on Linux in KiB
+        again = timed(lambda: run.sync(table, max_deletions=0))
+        checking = timed(lambda: [*Checks(run.recipe, fixed=run.parts.description.labels).windows(table)])
+    reading = timed(pa.parquet.read_table, table)
+    times = {"sync": seconds, "nothing_to_do": again, "checking": checking, "reading": reading}
+    return {f"{name}_seconds": round(value, 2) for name, value in times.items()} | {"sync_peak_bytes": peak}
 
 
 def write(folder: Path, rows: pa.Table) -> None:

@@ -188,6 +188,7 @@ def test_every_public_name_loads_and_all_is_pinned():
         "PlanningError",
         "Predictions",
         "ProgressBar",
+        "Query",
         "Recipe",
         "RecipeError",
         "Reconciliation",

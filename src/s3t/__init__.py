@@ -61,6 +61,7 @@ if TYPE_CHECKING:  # "as": names that are exported
     from s3t.progress import ProgressBar as ProgressBar
     from s3t.recipe import Recipe as Recipe, load_recipe as load_recipe
     from s3t.records.ingest import record_ids as record_ids
+    from s3t.records.reading import Query as Query
     from s3t.results.answers import (
         Evaluation as Evaluation,
         Likelihoods as Likelihoods,
@@ -92,6 +93,7 @@ _PLACES = {
     "s3t.progress": "ProgressBar",
     "s3t.recipe": "Recipe load_recipe",
     "s3t.records.ingest": "record_ids",
+    "s3t.records.reading": "Query",
     "s3t.results.answers": "Evaluation Likelihoods Predictions Texts",
     "s3t.results.changes": "Added Audit Deletion Exports Reconciliation Training",
     "s3t.results.log": "Location LogEntry",

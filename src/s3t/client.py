@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from s3t.errors import InputError, ServerError
 from s3t.records.requests import requested_names
-from s3t.results.changes import Deletion
+from s3t.results.changes import Added, Deletion
 from s3t.results.log import Location, LogEntry
 from s3t.results.serving import Held, Repair
 from s3t.results.state import Forecast, Status
@@ -82,6 +82,12 @@ class Client(AbstractContextManager["Client"]):
             `run`, `generation`, `members` and `predictions`, one an input.
         """
         return self._ask("POST", "/v1/predict", {"inputs": _sent(inputs), "top": top})
+
+    def add(self, records: Sequence[Mapping[str, Any]], *, replace: bool = False, readmit: bool = False) -> Added:
+        """Take more records in, as `Run.add`. After a ServerError it is unknown whether they came; for operators, who
+        may `replace`, it does no harm to repeat it."""
+        body = {"records": [*records], "replace": replace, "readmit": readmit}
+        return _parsed(Added, self._ask("POST", "/v1/records", body))
 
     def delete(
         self,

@@ -213,7 +213,7 @@ class _Sample(NamedTuple):
         if recipe.columns.subject is not None:
             columns["subject"] = "subject"
         salt = hashlib.sha256(repr((order, rows.to_pylist())).encode()).hexdigest()
-        fields: dict[str, Any] = {"columns": columns, "label_names": None}
+        fields: dict[str, Any] = {"columns": columns, "label_names": None, "retention": None}
         if labels:
             fields["labels"] = list(labels)
         return cls(rows, order, held_out, total, recipe.task.target, labels, salt, fields)

@@ -144,6 +144,8 @@ class AdditionRequest(RequestBody):
     records: Annotated[list[dict[str, Any]], FailFast(), Field(min_length=1)] = Field(
         description="Rows with the columns of the recipe; an image in base64."
     )
+    replace: bool = Field(default=False, description="Rows whose id is there are changes; for operators.")
+    readmit: bool = Field(default=False, description="Who was deleted and is in them came back; for operators.")
 
 
 class PlannedRequest(Held):

@@ -6,6 +6,7 @@ with what is still missing.
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -32,6 +33,7 @@ _LEAST_HOURS = 0.1
 """A repair by policy is not begun for less: to load the model takes its time."""
 _STOPPING_SECONDS = 10.0
 _LOOK_SECONDS = 1.0
+_EXPIRE_SECONDS = 3600.0
 _BEAT_SECONDS = 1.0
 _MOST_FAILURES = 30
 """Beats that the ledger may refuse one after another."""
@@ -41,7 +43,7 @@ class Repairs:
     """Repairs of one run: those that this process begins, and what the ledger knows of all. Safe among threads."""
 
     def __init__(self, run: Run) -> None:
-        self._parts = run.parts
+        self._run, self._parts = run, run.parts
         self._process: subprocess.Popen[bytes] | None = None
         self._starting = threading.Lock()
         self._closed = threading.Event()
@@ -126,10 +128,13 @@ class Repairs:
         _stop(process)
 
     def _work(self, by_policy: bool, hours_a_day: float | None) -> None:
-        reported = ""
+        reported, expired = "", -math.inf
         while not self._closed.wait(_LOOK_SECONDS):
             try:
                 self._attend()
+                if self._parts.recipe.retention is not None and time.monotonic() > expired + _EXPIRE_SECONDS:
+                    expired = time.monotonic()  # an hour later again, whether or not it goes well
+                    self._run.expire(repair=False)
                 if self.resume(hours_a_day=hours_a_day) is None and by_policy:
                     self.begin_if_due(hours_a_day=hours_a_day)
                 reported = ""

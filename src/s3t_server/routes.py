@@ -149,9 +149,16 @@ RECORDS = group("records", "add", prefix="/v1/records")
 
 
 @RECORDS.post("", status_code=HTTPStatus.CREATED, summary="Add records", responses=refusals(*OF_A_BODY))
-def add(asked: AdditionRequest, served: Served) -> Added:
+def add(asked: AdditionRequest, served: Served, caller: Annotated[Caller, Depends(Requires("add"))]) -> Added:
     """All of them, or, if anything is wrong, none. They are learned when the recipe says so, or by `s3t train`."""
-    return served.run.add(rows_of(asked.records, served.run.recipe, served.settings), train=False)
+    if (asked.replace or asked.readmit) and not caller.may("operate"):
+        raise Refused(HTTPStatus.FORBIDDEN, "to replace or to readmit needs the scope operate, too")
+    most = served.settings.hold_records
+    if asked.replace and most is not None and len(asked.records) > most:
+        detail = f"more than {most} records, which could all be deleted, wait for an operator: send fewer at once"
+        raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
+    rows = rows_of(asked.records, served.run.recipe, served.settings)
+    return served.run.add(rows, replace=asked.replace, readmit=asked.readmit, train=False, wait=False)
 
 
 DELETIONS = group("deletions", prefix="/v1/deletions")

@@ -1,6 +1,10 @@
-"""`s3t add`: records that come later."""
+"""`s3t add` and `s3t sync`: records that come later, and tables that a run follows."""
+
+import sqlite3
+from contextlib import closing
 
 import pandas as pd
+import pytest
 
 import s3t
 from s3t.store.artifacts import Artifacts
@@ -20,8 +24,7 @@ def test_what_is_printed_of_records_that_wait_and_are_learned(run, tmp_path):
     )
     assert f"2 added records not learned yet; learn with: s3t train {run}" in invoke("status", run).stdout
     assert problems("add", run, "--data", more) == [
-        "lines 2, 3: its id is in the run already; drop the row, or, if it has changed, delete the old one and give it "
-        "another id"
+        "lines 2, 3: its id is in the run already; drop the row, or, if it has changed, have it replaced (--replace)"
     ]
     assert "not learned yet" not in invoke("train", run).stdout
     rows.assign(id=["n2", "n3"]).to_csv(more, index=False)
@@ -51,3 +54,35 @@ def test_what_is_printed_if_the_recipe_has_them_learned_at_once(text_model, tmp_
 
 def _full(*_arguments, **_options):
     raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize("asked", ["file", "database"])
+def test_a_run_follows_a_table_in_a_file_or_in_a_database(asked, text_model, tmp_path):
+    path, table = tmp_path / "run", tiny.text_table()
+    with s3t.Run.create(path, recipe=tiny.recipe(text_model), data=table) as run:
+        run.train()
+
+    def of(rows):
+        if asked == "file":
+            rows.to_csv(tmp_path / "table.csv", index=False)
+            return ["sync", path, "--data", tmp_path / "table.csv"]
+        with closing(sqlite3.connect(tmp_path / "shop.db")) as shop:
+            rows.to_sql("tickets", shop, index=False, if_exists="replace")
+        return ["sync", path, "--data", f"sqlite:///{tmp_path}/shop.db", "--query", "select * from tickets"]
+
+    changed = pd.concat([table[2:], MORE]).assign(text=lambda rows: ["w9", *rows.text[1:]])
+    assert "2 records would go, and 1 be replaced, more than 0.01 of the run's 24 records" in str(
+        problems(*of(changed))
+    )
+    planned = invoke(*of(changed), "--max-deletions", "20%", "--dry-run").stdout
+    assert planned.startswith("2 records would be taken in, 1 replaced, 21 as before\n3 records would be deleted\n")
+    done = invoke(*of(changed), "--max-deletions", "20%").stdout
+    assert done.startswith("addition 1: 2 records taken in, 1 replaced, 21 as before\n3 records deleted\n")
+    assert "3 added records not learned yet" in done
+    assert document(*of(changed))["unchanged"] == 24
+    assert problems(*of(changed[:0]))
+    assert problems("sync", path, "--data", "sqlite:///shop.db")
+    assert "the database refused" in str(problems(*of(changed)[:-1], "select nothing")) or asked == "file"
+    document("delete", path, "--record", "n0")
+    assert "came back, have it readmitted" in str(problems(*of(changed)))
+    assert "1 of whom had been deleted" in invoke(*of(changed), "--readmit").stdout

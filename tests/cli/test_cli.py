@@ -23,6 +23,8 @@ COMMANDS = {
     "init",
     "train",
     "add",
+    "sync",
+    "expire",
     "predict",
     "generate",
     "score",

@@ -24,6 +24,8 @@ CALLS = {
     "log": ("RUN",),
     "status": ("RUN",),
     "add": ("RUN", "--data", "DATA"),
+    "sync": ("RUN", "--data", "DATA"),
+    "expire": ("RUN",),
     "repair": ("RUN",),
     "extend": ("RUN", "--budget", "4"),
     "audit": ("RUN",),

@@ -43,6 +43,7 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
+@pytest.mark.integration
 def test_scores_are_those_of_a_run_of_that_recipe(world, state, tmp_path, alone):
     recipe, test = recipe_from(world / "recipe.yaml"), tiny.text_table(30, seed=1)
     found = compare(world / "recipe.yaml", data=world / "data.csv", evaluate=test)

@@ -120,7 +120,7 @@ def test_a_keyed_request_that_was_cut_short_goes_on_where_it_was(trained, monkey
     monkeypatch.setattr(protocol, "BATCH_NAMES", 2)
     names, accept, calls = [f"r{number}" for number in range(5)], Acceptor.accept, []
 
-    def once(self, batches):
+    def once(self, batches, *rest):
         if calls:
             raise StorageError("the disk is full")
         calls.append(batches)
@@ -398,7 +398,7 @@ def test_a_deadline_counts_from_when_the_request_was_received(text_model, tmp_pa
     recipe = tiny.recipe(text_model, deletion={"erase_within": 3600})
     accept = Acceptor.accept
 
-    def late(acceptor, batches):
+    def late(acceptor, batches, *rest):
         requests = [replace(batch.request, received=batch.request.received - 1800) for batch in batches]
         return accept(acceptor, [replace(batch, request=each) for batch, each in zip(batches, requests, strict=True)])
 

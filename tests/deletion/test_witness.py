@@ -32,8 +32,8 @@ def test_what_was_read_is_not_read_again(witness):
         file.write(b"?")  # of the line that was read
     assert marks(witness) == [(1, "aa"), (2, "bb"), (3, "cc")]
     witness.path.write_bytes(content)
-    assert witness.tokens(witness.lines()[1:]) == [OTHER]
-    assert witness.tokens() == [TOKEN, OTHER]
+    assert witness.tokens(witness.lines()[1:]) == {OTHER: 2}
+    assert witness.tokens() == {TOKEN: 1, OTHER: 2}
 
 
 def test_a_file_that_was_put_in_its_place_is_read_anew(witness, tmp_path):
@@ -45,7 +45,7 @@ def test_a_file_that_was_put_in_its_place_is_read_anew(witness, tmp_path):
     os.truncate(witness.path, 0)
     assert marks(witness) == []
     witness.path.unlink()
-    assert (witness.newest(), witness.tokens()) == (0, [])
+    assert (witness.newest(), witness.tokens()) == (0, {})
 
 
 def test_the_newest_is_not_the_last_where_another_process_noted_more_meanwhile(witness):
@@ -58,7 +58,7 @@ def test_both_histories_of_one_generation_are_there(witness):
     witness.note({1: ("aa", [TOKEN])})
     witness.note({1: ("bb", [OTHER])})
     assert marks(witness) == [(1, "aa"), (1, "bb")]
-    assert witness.tokens(witness.lines()[1:]) == [OTHER]
+    assert witness.tokens(witness.lines()[1:]) == {OTHER: 1}
 
 
 @pytest.mark.parametrize("cut", [1, 2, 3, 40, 5000])
@@ -69,7 +69,7 @@ def test_a_long_line_that_a_crash_tore_was_not_noted_and_is_closed_off(witness, 
     assert witness.newest() == (2 if whole else 1)
     witness.note({2: ("bb", [TOKEN] * 100)})
     assert witness.newest() == 2
-    assert witness.tokens() == [TOKEN]
+    assert witness.tokens() == {TOKEN: 2}
 
 
 def test_a_line_with_a_hole_was_not_noted(witness):

@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 import s3t
 from s3t_server.app import create_app
 from s3t_server.settings import Settings
-from tests.faults.world import KEYED, MORE, ONE, SEVERAL, Request, recipe, table
+from tests.faults.world import KEYED, MORE, ONE, SEVERAL, Request, next_table, recipe, table
 
 Acknowledge = Callable[[str], None]
 """Called when something has returned: from here on it is promised."""
@@ -22,6 +22,8 @@ ERASED = "erased"
 EXPORTS = "exports"
 """The folder of exports, beside the run."""
 Beside: TypeAlias = Literal["open", "moved", "replaced", "linked"]
+SYNCED = "synced"
+"""The promise that the run follows the next table."""
 DESTROYED = "destroyed"
 """The promise that the run's secret is nowhere."""
 
@@ -77,6 +79,12 @@ def delete_and_repair(program: Program) -> None:
     with s3t.Run.open(program.run) as run:
         delete(program, run, ONE)
         run.repair()
+
+
+def sync(program: Program) -> None:
+    with s3t.Run.open(program.run) as run:
+        run.sync(next_table(), max_deletions=1)
+        program.acknowledge(SYNCED)
 
 
 def delete_and_erase(program: Program) -> None:
@@ -154,6 +162,8 @@ class Scenario:
     beside: Beside | None = None
     """A process that has the run open from before, and goes on in it: the run stays where it is; it is renamed, another
     folder is put in its place, or the link by which it was opened is switched, before the program begins."""
+    follows: bool = False
+    """Whether the program makes the run follow another table, whole or not at all."""
     clones: bool = False
     """Whether the program makes a clone, to be removed before the run is looked at."""
 
@@ -170,6 +180,7 @@ _ON_SQLITE = (
     Scenario(name="repair", start="deleted", act=train, before=(ONE,)),
     Scenario(name="delete-and-repair", start="trained", act=delete_and_repair, requests=(ONE,)),
     Scenario(name="extend", start="trained", act=extend, extends=True),
+    Scenario(name="sync", start="trained", act=sync, follows=True),
     Scenario(name="erase", start="waiting", act=delete_and_erase, before=(ONE,), waits=True),
     Scenario(name="delete-and-erase", start="patient", act=delete_and_erase, requests=(ONE,), waits=True),
     Scenario(name="export-and-delete", start="trained", act=export_and_delete, requests=(ONE,)),
@@ -195,6 +206,7 @@ _ON_POSTGRES = (
         name="pg-delete-moved", start="pg_trained", act=deletes(ONE), requests=(ONE,), beside="moved", postgres=True
     ),
     Scenario(name="pg-approve", start="pg_held", act=approve, requests=(ONE,), postgres=True),
+    Scenario(name="pg-sync", start="pg_trained", act=sync, follows=True, postgres=True),
     Scenario(name="pg-repair", start="pg_deleted", act=train, before=(ONE,), postgres=True),
 )
 SCENARIOS = {scenario.name: scenario for scenario in (*_ON_SQLITE, *_ON_POSTGRES)}

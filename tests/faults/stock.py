@@ -20,7 +20,7 @@ from testing import tiny
 from tests.faults.database import Database, Rows
 from tests.faults.scenarios import Program, deletes
 from tests.faults.shim import Shim, read_log
-from tests.faults.world import LATER, MORE, ONE, enter, recipe, table
+from tests.faults.world import LATER, MORE, ONE, enter, next_table, recipe, table
 
 InChild = Callable[[Callable[[], None]], int]
 """Runs a function in a forked process; its exit status, negative for a signal."""
@@ -36,6 +36,7 @@ class Stock:
         self._shim = shim
         self.database = database
         self._rows: dict[str, Rows] = {}
+        self._follows: dict[str, bytes] | None = None
         self._counterfactual: dict[tuple[frozenset[str], bool], dict[str, bytes]] = {}
         self._in_fork(lambda: tiny.make_text_model(self.model))
 
@@ -79,6 +80,23 @@ class Stock:
             self._counterfactual[gone, extended] = tiny.artifacts(made / "run")
             shutil.rmtree(made)
         return self._counterfactual[gone, extended]
+
+    def follows(self) -> dict[str, bytes]:
+        """The artifacts of a run that held what stays of the first table, and was given what comes with the next."""
+        if self._follows is None:
+            made, rows = self.folder / "follows", next_table()
+            new = rows.id.isin(["id05w", "id16w"])
+
+            def act(run: Path) -> None:
+                with s3t.Run.create(run, recipe=recipe(self.model), data=rows[~new]) as one:
+                    one.train()
+                    one.add(rows[new])
+                    one.train()
+
+            self._make(made, act)
+            self._follows = tiny.artifacts(made / "run")
+            shutil.rmtree(made)
+        return self._follows
 
     def _made(self, name: str) -> Path:
         made = self.folder / name

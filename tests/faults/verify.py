@@ -11,9 +11,10 @@ import json
 import shutil
 import sqlite3
 import traceback
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
+import pandas as pd
 import pyarrow.parquet
 
 import s3t
@@ -21,11 +22,11 @@ from s3t.deletion.witness import Witness
 from testing import tiny
 from tests.deletion.listed import place_named
 from tests.faults.plants import planted
-from tests.faults.scenarios import DESTROYED, ERASED, EXPORTS, SCENARIOS, Program, Scenario
+from tests.faults.scenarios import DESTROYED, ERASED, EXPORTS, SCENARIOS, SYNCED, Program, Scenario
 from tests.faults.stock import Stock
 from tests.faults.trial import Trial
 from tests.faults.victim import Notes
-from tests.faults.world import BUDGET, Request, table, words_of
+from tests.faults.world import BUDGET, NEW_WORDS, OLD_WORDS, Request, next_table, table, words_of
 
 
 def verify(trial: Trial, *, watched: Path, stock: Expected, notes: Notes) -> list[str]:
@@ -48,6 +49,7 @@ class Expected:
         gone = frozenset[str]().union(*(request.gone for request in scenario.before))
         self.model, self.ledger = stock.model, stock.database.url if scenario.postgres else None
         self.alive = stock.alive(scenario.start) if scenario.start else set()
+        self.follows = stock.follows() if scenario.follows else {}
         # Not all orders may be there yet, if it is extended: then what is trained is what the old ones ask for.
         self.old_orders = stock.never_knew(gone) if scenario.extends else None
         self.never_knew = {gone: stock.never_knew(gone, extended=scenario.extends)}
@@ -78,6 +80,9 @@ class Check:
             shutil.rmtree(clone)
         with self._opened() as run:
             if self.scenario.destroys and (yield from self._destroyed(run)):
+                return
+            if self.scenario.follows:
+                yield from self._follows(run)
                 return
             if self.scenario.waits:
                 yield from self._waits(run)
@@ -113,6 +118,27 @@ class Check:
     def _present(self) -> set[str]:
         files = self.folder.glob("slices/shard-*/slice-*.parquet")
         return {name for file in files for name in pyarrow.parquet.ParquetFile(file).read()["record"].to_pylist()}
+
+    def _follows(self, run: s3t.Run) -> Iterator[str]:
+        """The run holds one table or the other, and nothing of both; it can follow the next one, and learn it."""
+        followed = bool(run.parts.ledger.snapshot().added)
+        if SYNCED in self.promised and not followed:
+            yield "the run does not follow the table any more"
+        yield from self._holds(run, next_table() if followed else table(), OLD_WORDS if followed else NEW_WORDS)
+        done = run.sync(next_table(), max_deletions=1)
+        if (done.addition, done.unchanged) != ((None, 16) if followed else (1, 14)):
+            yield f"synchronised after the fault: {done}"
+        yield from self._holds(run, next_table(), OLD_WORDS)
+        run.train()
+        if tiny.artifacts(self.folder) != self.stock.follows:
+            yield "once the table is learned, the artifacts differ from those of a run that never knew the old one"
+        yield from self._holds(run, next_table(), OLD_WORDS)
+
+    def _holds(self, run: s3t.Run, rows: pd.DataFrame, others: Collection[bytes]) -> Iterator[str]:
+        if (present := self._present()) != set(rows.id):
+            yield f"the slices hold {sorted(present)}"
+        yield from self._clean(others)
+        yield from (f"audit: {mismatch}" for mismatch in run.audit().mismatches)
 
     def _whole_or_not_at_all(self, request: Request, left: frozenset[str]) -> Iterator[str]:
         """A request, or of a long one each batch."""
@@ -157,8 +183,11 @@ class Check:
 
     def _forgotten(self, gone: frozenset[str]) -> Iterator[str]:
         """No file holds what they were, and no file is there that nobody knows."""
+        yield from self._clean(words_of(gone))
+
+    def _clean(self, words: Collection[bytes]) -> Iterator[str]:
         files = tiny.all_files(self.watched)
-        for word in words_of(gone):
+        for word in words:
             yield from (f"{word.decode()} is in {path} still" for path, content in files.items() if word in content)
         for path in files:
             folder, _, inside = path.partition("/")

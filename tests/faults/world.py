@@ -35,6 +35,18 @@ def table() -> pd.DataFrame:
     return rows
 
 
+def next_table() -> pd.DataFrame:
+    """The table a day later: id03w is gone, the text of id05w has changed, id16w is new."""
+    rows = table()
+    rows.loc[5, "text"] = "w5 qz55zq"
+    new = {"id": "id16w", "text": "w1 w2 qz16zq", "label": rows.label[0], "person": None}
+    return pd.concat([rows.drop(index=3), pd.DataFrame([new])], ignore_index=True)
+
+
+OLD_WORDS, NEW_WORDS = (b"id03w", b"qz03zq", b"qz05zq"), (b"id16w", b"qz16zq", b"qz55zq")
+"""What is of the first table alone, and of the second."""
+
+
 def recipe(model: Path, **changes: Any) -> dict[str, Any]:
     """12 stages in 2 shards; a stage trains in hundredths of a second."""
     return tiny.recipe(

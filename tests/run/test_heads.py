@@ -279,7 +279,7 @@ def kept_by(keys, compute):
     return keys if "chain" in getattr(compute, "__qualname__", "") else keys[:1]
 
 
-@pytest.mark.parametrize("system", ["s3t", "merged"])
+@pytest.mark.parametrize("system", ["s3t", pytest.param("merged", marks=pytest.mark.integration)])
 @pytest.mark.parametrize("leak", [None, *PLANTED])
 def test_planted_leaks_are_caught(leak, system, text_model, tmp_path, monkeypatch):
     if leak is not None:

@@ -5,6 +5,8 @@ import time
 import pytest
 
 import s3t
+from s3t.client import Client
+from s3t.recipe.schema import Retention
 from testing import tiny
 from testing.served import serving
 from tests.serve.test_repairs import wait_for
@@ -65,3 +67,32 @@ def test_they_are_learned_beside_the_server_by_policy_or_on_demand(by, text_mode
     with s3t.Run.open(tmp_path / "run") as run:
         assert {stage.seen for stage in run.inventory().alive} == {1}
         assert run.audit(replay=1).ok
+
+
+def test_what_changes_or_comes_back_is_for_operators(path):
+    """Their client may repeat a request of which it does not know whether it arrived."""
+    with serving(path, open_scopes=("add",)) as client:
+        for asked in ("replace", "readmit"):
+            refused = client.post("/v1/records", json={"records": ROWS[:1], asked: True})
+            assert (refused.status_code, "operate" in refused.text) == (403, True)
+    with serving(path, open_scopes=SCOPES) as served, Client(str(served.base_url)) as client:
+        assert client.add(ROWS[:2], replace=True).addition == 1
+        again = client.add([ROWS[0] | {"text": "w9"}, ROWS[1]], replace=True)
+        assert (again.replaced, again.unchanged, again.deletion.deleted) == (1, 1, 1)
+        client.delete(records=["n1"])
+        with pytest.raises(s3t.InputError, match="the record was deleted"):
+            client.add(ROWS[1:2])
+        assert client.add(ROWS[1:2], readmit=True).readmitted == 1
+
+
+def test_a_server_lets_records_go_when_their_time_is_over(text_model, tmp_path, monkeypatch):
+    recipe = tiny.recipe(text_model, retention={"column": "created", "days": 300})
+    table = tiny.text_table().assign(created=["2026-01-31", *["2026-11-01"] * 23])
+    monkeypatch.setattr(Retention, "oldest", lambda _retention: "2026-01-31")
+    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=table) as run:
+        run.train()
+    monkeypatch.setattr(Retention, "oldest", lambda _retention: "2026-02-01")
+    monkeypatch.setattr("s3t_server.repairs._EXPIRE_SECONDS", 0.0)
+    with serving(tmp_path / "run", open_scopes=SCOPES, repair=False) as client:
+        wait_for(lambda: client.get("/v1/status").json()["records"] == 23)
+        assert len(client.get("/v1/deletions").json()["deletions"]) == 2  # it is done once

@@ -30,9 +30,10 @@ _HELP = (
 _CHOOSE, _RUNS, _ANSWER, _DELETE = "s3t.cli.choose", "s3t.cli.runs", "s3t.cli.answer", "s3t.cli.delete"
 SECTIONS: Mapping[str, Mapping[str, str]] = {
     "Choose a system": dict.fromkeys(("compare", "plan", "sequences", "simulate", "tune"), _CHOOSE),
-    "Make and train a run": dict.fromkeys(("ids", "init", "train", "add", "status"), _RUNS),
+    "Make and train a run": dict.fromkeys(("ids", "init", "train", "add", "sync", "status"), _RUNS),
     "Answer": dict.fromkeys(("predict", "evaluate", "generate", "score", "harness"), _ANSWER) | {"export": _RUNS},
-    "Delete": dict.fromkeys(("locate", "delete", "log", "erase"), _DELETE) | {"repair": _RUNS, "extend": _RUNS},
+    "Delete": dict.fromkeys(("locate", "delete", "log", "erase"), _DELETE)
+    | dict.fromkeys(("expire", "repair", "extend"), _RUNS),
     "Prove and keep": {"audit": _RUNS, "clone": _RUNS, "reconcile": _DELETE, "destroy-key": _DELETE},
 }
 """Sections of --help: the library's commands and their modules."""

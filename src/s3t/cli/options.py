@@ -14,6 +14,7 @@ import s3t
 from s3t.errors import InputError
 
 if TYPE_CHECKING:
+    from s3t.records.reading import Data
     from s3t.run.training import WorkerCount
 
 TOKEN = "S3T_TOKEN"  # noqa: S105
@@ -41,6 +42,12 @@ WorkersOption = Annotated[
         help="Processes that share the training, or auto: one a GPU, or as many as the cores have room for, each with "
         "training.threads. Each has the base model, a shard's encoded slices and the optimiser in memory.",
     ),
+]
+QueryOption = Annotated[
+    str | None, Option(metavar="SQL", help="What to ask the database whose URL --data is, as SQLAlchemy has it.")
+]
+ReadmitOption = Annotated[
+    bool, Option("--readmit", help="Ids and people that were deleted and are in it came back: take them in.")
 ]
 DryRunOption = Annotated[bool, Option("--dry-run", help="Say what it would cost, and change nothing.")]
 RecordOption = Annotated[
@@ -70,6 +77,28 @@ def opened(run: Path | None, url: str | None, *, moved: bool = False) -> Any:
     from s3t.client import Client
 
     return Client(str(url), os.environ.get(TOKEN) or None)
+
+
+def data_of(data: str, query: str | None) -> Data:
+    """Records of a command: of a file, or what a database answers."""
+    if ("://" in data) != (query is not None):
+        raise InputError("the command", "a database is asked by --data URL and --query SQL together")
+    return Path(data) if query is None else s3t.Query(data, query)
+
+
+def share_of(text: str, option: str) -> float:
+    """A share as people write it.
+
+    >>> share_of("1%", "--max-deletions"), share_of("0.01", "--max-deletions")
+    (0.01, 0.01)
+    """
+    try:
+        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise InputError(option, f"{text!r} is no share; give 5%, say, or 0.05")
+    return share
 
 
 def number_of(workers: str) -> WorkerCount:

@@ -10,16 +10,28 @@ import typer
 from typer import Argument, Option
 
 import s3t
-from s3t.cli.display import in_hours, print_parts, print_status, print_training, print_unfinished, to_learn
+from s3t.cli.display import (
+    in_hours,
+    print_deletion,
+    print_parts,
+    print_status,
+    print_training,
+    print_unfinished,
+    to_learn,
+)
 from s3t.cli.options import (
     DryRunOption,
     MovedOption,
+    QueryOption,
+    ReadmitOption,
     RunArgument,
     RunOrServerArgument,
     UrlOption,
     WorkersOption,
+    data_of,
     number_of,
     opened,
+    share_of,
 )
 from s3t.cli.output import Output
 from s3t.errors import InputError
@@ -104,19 +116,93 @@ def train(
 
 def add(
     run: RunArgument,
-    data: Annotated[Path, Option(metavar="FILE", help="More records, as for s3t init.")],
+    data: Annotated[str, Option(metavar="FILE", help="More records, as for s3t init.")],
+    query: QueryOption = None,
+    replace: Annotated[
+        bool, Option("--replace", help="Rows whose id is there are changes: the old record is deleted for the new one.")
+    ] = False,
+    readmit: ReadmitOption = False,
     moved: MovedOption = False,
 ) -> Iterator[Output]:
     """Take more records in, each in the slice that the run's secret names: all of FILE, or, if anything is wrong, none.
 
     They may be deleted at once. s3t train has them learned, or the recipe's additions.learn_every; until then the run
-    answers as before. An id that is there, and a name that was deleted, are refused.
+    answers as before. An id that is there, and a name that was deleted, are refused, unless options say otherwise.
     """
     with s3t.Run.open(run, moved=moved) as target:
-        done = target.add(data, progress=ProgressBar())
+        done = target.add(data_of(data, query), replace=replace, readmit=readmit, progress=ProgressBar())
         status = None if done.training is None else target.status()
-    yield Output(done, failed=done.training_failed is not None)
-    typer.echo(f"addition {done.addition}: {counted(done.records, 'record')} taken in")
+    yield from _told_of(done, status, run)
+
+
+def sync(
+    run: RunArgument,
+    data: Annotated[str, Option(metavar="TABLE", help="All records that the run is to hold, as for s3t init.")],
+    query: QueryOption = None,
+    readmit: ReadmitOption = False,
+    max_deletions: Annotated[
+        str, Option(metavar="SHARE", help="Refuse if more of the run's records are gone or have changed.")
+    ] = "1%",
+    dry_run: DryRunOption = False,
+    moved: MovedOption = False,
+) -> Iterator[Output]:
+    """Make the run equal to a table, by ids: take in what is new, delete what is gone, replace what has changed.
+
+    All in one step, or, if anything is wrong, nothing; nothing happens where nothing differs. The same records stay
+    learned; s3t train learns the new ones. A table that is cut short would delete people: --max-deletions refuses it.
+
+        s3t sync RUN --data customers.parquet --dry-run
+        s3t sync RUN --data postgresql+psycopg://me@db/shop --query 'select id, text, label from tickets'
+    """
+    with s3t.Run.open(run, moved=moved) as target:
+        most = share_of(max_deletions, "--max-deletions")
+        asked: dict[str, Any] = {"readmit": readmit, "max_deletions": most, "dry_run": dry_run}
+        done = target.sync(data_of(data, query), **asked, progress=ProgressBar())
+        status = None if done.training is None else target.status()
+    yield from _told_of(done, status, run)
+
+
+def expire(
+    run: RunArgument,
+    max_deletions: Annotated[
+        str, Option(metavar="SHARE", help="Refuse if more of the run's records are too old: the clock may be wrong.")
+    ] = "10%",
+    dry_run: DryRunOption = False,
+    moved: MovedOption = False,
+) -> Iterator[Output]:
+    """Delete the records that are older than the recipe's retention allows, as s3t delete does.
+
+    A server does it by itself, every hour.
+    """
+    with s3t.Run.open(run, moved=moved) as target:
+        most = share_of(max_deletions, "--max-deletions")
+        done = target.expire(max_deletions=most, dry_run=dry_run, progress=ProgressBar())
+    yield Output(done, failed=done.repair_failed is not None)
+    _print_gone(done, run)
+
+
+def _print_gone(done: s3t.Deletion, run: Path) -> None:
+    print_deletion(done, run)
+    if done.repair is not None:
+        typer.echo(f"{counted(done.repair.trained, 'stage')} repaired since, in {done.repair.seconds:.1f} s")
+    if done.repair_failed is not None:
+        typer.echo(f"s3t: the deletion is done; the repair failed: {done.repair_failed}", err=True)
+
+
+def _told_of(done: s3t.Added, status: s3t.Status | None, run: Path) -> Iterator[Output]:
+    """Tell what came in, and what was deleted for it."""
+    unrepaired = done.deletion is not None and done.deletion.repair_failed is not None
+    yield Output(done, failed=done.training_failed is not None or unrepaired)
+    would, new = "would be " if done.dry_run else "", counted(done.records - done.replaced, "record")
+    came = f", {done.readmitted} of whom had been deleted" if done.readmitted else ""
+    came += f", {done.expired} {would}over their time" if done.expired else ""
+    if done.addition is None:
+        typer.echo(f"{new} {would}taken in, {done.replaced} replaced, {done.unchanged} as before{came}")
+    else:
+        others = f", {done.replaced} replaced, {done.unchanged} as before" if done.replaced or done.unchanged else ""
+        typer.echo(f"addition {done.addition}: {new} taken in{others}{came}")
+    if done.deletion is not None:
+        _print_gone(done.deletion, run)
     for notice in done.notices:
         typer.echo(f"note: {notice}")
     if done.training_failed is not None:

@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 
 from s3t.core import Inventory, Place, Secret, Stage, after_deletion, plan_deletion
-from s3t.deletion.lookup import refuse_if_lost
+from s3t.deletion.lookup import newest, refuse_if_lost
 from s3t.deletion.witness import Journal, Witness
-from s3t.errors import InputError
-from s3t.ledger import Acceptance, Ledger, RecordRow, Snapshot, Transaction
+from s3t.errors import DataError, InputError
+from s3t.ledger import Acceptance, Incoming, Ledger, RecordRow, Snapshot, Transaction
 from s3t.ledger.state import RequestRow
+
+CHANGED_MEANWHILE = "meanwhile another process changed what they were checked by; run the same command again"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +34,8 @@ class Request:
     """Keyed hash of all names."""
     received: float = field(compare=False)
     """Time of receipt (`time.monotonic()`)."""
+    asked: bool = True
+    """False if nobody asked for it, as in `Acceptance`."""
     held: str | None = None
     """Id of the held request that was approved. Its names are then empty: only their tokens are kept."""
 
@@ -76,8 +80,9 @@ class Batch:
     request: Request
     records: frozenset[bytes]
     subjects: frozenset[bytes]
-    in_files: frozenset[bytes] = frozenset()
-    """Tokens of records in the slices' files: of its subjects, and requested ones that the ledger did not know."""
+    in_files: Mapping[bytes, int] = field(default_factory=dict)
+    """Records in the slices' files, as `FileMatches.of`: of its subjects, and requested ones that the ledger did not
+    know."""
     held: str | None
     """Id of the held request that this batch completes; set on its last batch alone."""
     end: int
@@ -107,8 +112,14 @@ class Acceptor:
         self._inventory = inventory
         self._witness = witness
 
-    def accept(self, batches: Sequence[Batch]) -> tuple[list[Accepted | Exception], Journal]:
-        """Accept batches, in their order, in one transaction; durable on return. With what the witness has to note."""
+    def accept(
+        self, batches: Sequence[Batch], incoming: Incoming | None = None
+    ) -> tuple[list[Accepted | Exception], Journal]:
+        """Accept batches, in their order, in one transaction, and take in what comes after them; durable on return.
+        With what the witness has to note.
+
+        Raises DataError if what comes does not fit any more: then nothing is done.
+        """
         with self._ledger.writing() as transaction:
             if transaction.history.key_destroyed_at() is not None:  # by another process
                 Secret.destroyed().reveal()  # raises KeyDestroyedError
@@ -121,11 +132,16 @@ class Acceptor:
                     results.append(error)
             if group.acceptances:
                 transaction.accept(group.acceptances)
+            named = (gone for batch, gone in zip(batches, results, strict=True) if batch.request.asked)
+            asked = {token for result in named if isinstance(result, Accepted) for token in result.gone}
+            transaction.history.note_asked(asked)
             for batch, result in zip(batches, results, strict=True):
                 if batch.held is not None and isinstance(result, Accepted):  # so its names go with its records
                     earlier = result.earlier.generations if result.earlier is not None else ()
                     took = result.generation or max(earlier, default=None)
                     transaction.held.note_done(batch.held, generation=took)
+            if incoming is not None and not transaction.add(incoming):
+                raise DataError("the data", CHANGED_MEANWHILE)
             for key, row in group.requests.items():
                 if row is not None:
                     transaction.history.note_request(key, content=row.content, names=row.names, deleted=row.deleted)
@@ -150,7 +166,7 @@ class _Group:
             records={token for batch in batches for token in batch.records},
             subjects={token for batch in batches for token in batch.subjects},
         )
-        refuse_if_lost(transaction, located, frozenset[bytes]().union(*(batch.in_files for batch in batches)))
+        refuse_if_lost(transaction, located, newest(batch.in_files for batch in batches))
         self.inventory = inventory
         self.rows = {row.token: row for row in located.rows}
         self.by_subject: dict[bytes, list[RecordRow]] = {}
@@ -184,6 +200,7 @@ class _Group:
                     rows=rows,
                     losses=losses,
                     tainted={stage: before.alive[stage] for stage in tainted},
+                    asked=request.asked,
                     request=request.key,
                     waited=time.monotonic() - request.received,
                 )
@@ -209,10 +226,13 @@ class _Group:
 
     def _gone(self, batch: Batch) -> dict[bytes, int]:
         """Requested tokens of a batch that were deleted before it."""
-        gone = {token: self.gone[token] for token in (*batch.records, *batch.subjects) if token in self.gone}
+        asked = (*batch.records, *batch.subjects)
+        gone = {token: self.gone[token] for token in asked if token in self.gone and token not in self.rows}
         for subject in batch.subjects & self.by_subject.keys():
             owned = self.by_subject[subject]
-            if not any(row.token in self.rows for row in owned):
+            if any(row.token in self.rows for row in owned):  # some came back, or are deleted now
+                gone.pop(subject, None)
+            else:
                 gone[subject] = max(self.gone[row.token] for row in owned)
         return gone
 

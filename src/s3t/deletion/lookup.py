@@ -4,12 +4,13 @@ Rows of the ledger have a check (`ledger/rows.py`); a row that a damaged page or
 request is answered or accepted, the files are searched for records that the ledger does not know, and for all subjects.
 
 The files are read before the ledger. Segments only lose records, and tokens of deleted records stay in the ledger, so
-every record in a file is in the ledger, present or deleted, whatever other processes delete meanwhile.
+every record in a file is in the ledger, present or deleted after the segment came, whatever other processes delete
+meanwhile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -27,18 +28,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class FileMatches:
-    records: Mapping[bytes, Set[bytes]] = field(default_factory=dict)
-    """Tokens of the records in the files, for each requested token of a record or subject."""
+    records: Mapping[bytes, Mapping[bytes, int]] = field(default_factory=dict)
+    """For each requested token of a record or subject, the tokens of the records in the files, each with the newest
+    generation that took nothing of it: that of its segment."""
     unreadable: Mapping[Place, frozenset[bytes]] = field(default_factory=dict)
     """Slices whose files could not be read, and the requested tokens that they may hold."""
 
     def unreadable_for(self, token: bytes) -> tuple[Place, ...]:
         return slices_among(place for place, tokens in self.unreadable.items() if token in tokens)
 
-    def of(self, batch: Batch) -> frozenset[bytes]:
-        """Tokens of the records in the files for a batch's names."""
-        asked = self.records.keys() & (batch.records | batch.subjects)
-        return frozenset[bytes]().union(*(self.records[token] for token in asked))
+    def of(self, batch: Batch) -> dict[bytes, int]:
+        """The records in the files for a batch's names."""
+        return newest(self.records[token] for token in self.records.keys() & (batch.records | batch.subjects))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,34 +59,39 @@ class Lookup:
             names |= {("subject", token): name for token, name in subjects.items()}
         where: dict[Place, dict[tuple[str, bytes], str]] = {}
         segments: dict[Place, list[Place]] = {}
-        for place, state in self.ledger.snapshot().slices.items():
+        states = self.ledger.snapshot().slices
+        for place, state in states.items():
             if state.records or state.pending or not place.segment:  # most additions leave segments without a record
                 segments.setdefault(place._replace(segment=0), []).append(place)
         for (kind, token), name in names.items():
             for place in self._places(kind, name, segments):
                 where.setdefault(place, {})[kind, token] = name
-        in_files: dict[bytes, set[bytes]] = {}
+        in_files: dict[bytes, dict[bytes, int]] = {}
         unreadable: dict[Place, frozenset[bytes]] = {}
         for place, asked in sorted(where.items()):
             try:
-                table = self._names_in(place)
+                table = self.read(place, ["record", "subject"])
             except IntegrityError:
                 unreadable[place] = frozenset(token for _, token in asked)
                 continue
             for token, record in self._matches(table, asked):
-                in_files.setdefault(token, set()).add(record)
+                found = in_files.setdefault(token, {})
+                found[record] = max(states[place].after, found.get(record, 0))
         return FileMatches(records=in_files, unreadable=unreadable)
 
     def _unknown(self, records: Collection[bytes]) -> frozenset[bytes]:
         with self.ledger.reading() as transaction:
-            located = transaction.locate(records=records, subjects=())
-        return frozenset(records) - {row.token for row in located.rows} - located.gone.keys()
+            located, slices = transaction.locate(records=records, subjects=()), transaction.snapshot().slices
+        last = max(state.after for state in slices.values())  # what went later has not come back
+        gone = {token for token, generation in located.gone.items() if generation > last}
+        return frozenset(records) - {row.token for row in located.rows} - gone
 
-    def _names_in(self, place: Place) -> pa.Table:
+    def read(self, place: Place, columns: list[str]) -> pa.Table:
+        """Some columns of a segment's current version."""
         digest = self.ledger.snapshot().slices[place].digest
         while True:
             try:
-                return self.slices.read(place, digest, ["record", "subject"])
+                return self.slices.read(place, digest, columns)
             except IntegrityError:  # unless another process has superseded and removed it
                 before, digest = digest, self.ledger.snapshot().slices[place].digest
                 if digest == before:
@@ -125,15 +131,25 @@ class Lookup:
                     yield by_name[owner], self.secret.token("ledger", "record", name)
 
 
-def refuse_if_lost(transaction: Transaction, located: Located, in_files: Collection[bytes]) -> None:
-    """Refuse if a file holds a requested record that the ledger knows neither as present nor as deleted.
+def newest(found: Iterable[Mapping[bytes, int]]) -> dict[bytes, int]:
+    """Several of the matches in files as one."""
+    together: dict[bytes, int] = {}
+    for records in found:
+        for token, after in records.items():
+            together[token] = max(after, together.get(token, 0))
+    return together
 
-    The transaction must have begun after the files were read. `in_files` are the tokens of the requested records in
-    them.
+
+def refuse_if_lost(transaction: Transaction, located: Located, in_files: Mapping[bytes, int]) -> None:
+    """Refuse if a file holds a requested record that the ledger knows neither as present nor as deleted since.
+
+    The transaction must have begun after the files were read. `in_files` are the requested records in them, as in
+    `FileMatches.records`.
     """
-    missing = set(in_files) - {row.token for row in located.rows} - located.gone.keys()
+    missing = in_files.keys() - {row.token for row in located.rows}
     if missing:
-        missing -= transaction.locate(records=missing, subjects=()).gone.keys()
+        gone = {**located.gone, **transaction.locate(records=missing, subjects=()).gone}
+        missing = {token for token in missing if gone.get(token, 0) <= in_files[token]}
     if missing:
         what = "a requested record" if len(missing) == 1 else f"{len(missing)} requested records"
         raise IntegrityError(

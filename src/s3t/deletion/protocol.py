@@ -26,7 +26,7 @@ from s3t.deletion.withdrawal import Withdrawer
 from s3t.deletion.witness import Witness, why_older
 from s3t.errors import BlockedError, FsyncError, IntegrityError, RestoredError, StorageError, itemised
 from s3t.events import Progress, WorkStep, silent
-from s3t.ledger import Clone, ExportRow, Ledger, SliceState, Snapshot, ToErase
+from s3t.ledger import Clone, ExportRow, Incoming, Ledger, SliceState, Snapshot, ToErase
 from s3t.ledger.locks import RunLock, hold
 from s3t.ledger.presence import Presence
 from s3t.results.log import LogEntry
@@ -451,12 +451,35 @@ class Deleter:
                 with after_refusal(PARTLY_OUT_OF_USE if _generations(accepted) else NOTHING_CHANGED):
                     accepted.append(self._accept(batch))
                 progress(WorkStep(count=len(batch.records) + len(batch.subjects)))
+        return self.finished(request, in_files, accepted, until_erased=until_erased)
+
+    def exchange(self, request: Request, incoming: Incoming | None) -> tuple[FileMatches, Sequence[Accepted]]:
+        """Delete records and take others in, in one transaction. The caller lets go of the run's lock before `finished`
+        does what is left to do.
+
+        Raises DataError, and does nothing, if the addition does not fit any more.
+        """
+        in_files = self._lookup.search(records=request.records, subjects=request.subjects)
+        batches = [replace(batch, in_files=in_files.of(batch)) for batch in request.batches(BATCH_NAMES)]
+        accepted: list[Accepted] = []
+        for result in self._accept_group(batches, incoming):
+            if isinstance(result, Exception):
+                raise result
+            accepted.append(result)
+        return in_files, accepted
+
+    def finished(
+        self, request: Request, in_files: FileMatches, accepted: Sequence[Accepted], *, until_erased: bool = True
+    ) -> Outcome:
+        """Carry out what was accepted of a request; its result."""
         generations = _generations(accepted)
         entries = self._after_acceptance(generations, until_erased=until_erased) if generations else ()
         return _outcome(request, in_files, accepted, entries)
 
-    def _accept_group(self, batches: Sequence[Batch]) -> Sequence[Accepted | Exception]:
-        results, journal = self._acceptor.accept(batches)
+    def _accept_group(
+        self, batches: Sequence[Batch], incoming: Incoming | None = None
+    ) -> Sequence[Accepted | Exception]:
+        results, journal = self._acceptor.accept(batches, incoming)
         try:
             with after_refusal(OUT_OF_USE):
                 self._eraser.witness.note(*journal)

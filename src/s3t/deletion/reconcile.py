@@ -1,8 +1,9 @@
 """Reconciling: later deletions are applied again to a run of which an older state was restored.
 
 Three memories know of deletions: the ledger, the versions of slices in the run's folder, and the witness outside of it.
-A record is present only if all three say so. Deletions that the ledger does not know are accepted anew, as one
-generation above all that were seen. Each slice then gets the version that the ledger asks for.
+A record is present only if all three say so; a deletion tells nothing of a record that came back after it, in a segment
+that is newer. Deletions that the ledger does not know are accepted anew, as one generation above all that were seen.
+Each slice then gets the version that the ledger asks for.
 
 A version is named by the keyed digest of its rows, so it cannot be made without the run's secret. Of those that are
 whole, the one with the fewest records is the newest: a slice only ever loses records. All are compared with the three
@@ -45,7 +46,7 @@ def reconcile(eraser: Eraser) -> Reconciliation:
     If no deletion explains some slices' files, nothing is changed, and the error lists them. After a StorageError,
     running it again goes on.
     """
-    witnessed, ledger = frozenset(eraser.witness.tokens()), eraser.ledger
+    witnessed, ledger = eraser.witness.tokens(), eraser.ledger
     rows, versions = 0, dict[Place, _Version]()
     if eraser.secret.salt is not None:
         rows = _mend_ledger(eraser, witnessed)
@@ -59,11 +60,19 @@ def reconcile(eraser: Eraser) -> Reconciliation:
     return Reconciliation(generation=now.generation, rows=rows, records=taken, slices=mended, stages_lost=lost)
 
 
-def _mend_ledger(eraser: Eraser, witnessed: Set[bytes]) -> int:
+def _last_deletions(contents: Contents, witnessed: Mapping[bytes, int]) -> dict[bytes, int]:
+    """The last deletion of each token that the ledger or the witness knows."""
+    last = dict(contents.deleted)
+    for token, generation in witnessed.items():
+        last[token] = max(generation, last.get(token, 0))
+    return last
+
+
+def _mend_ledger(eraser: Eraser, witnessed: Mapping[bytes, int]) -> int:
     """Mend the ledger in one transaction; returns the number of rows that were written anew.
 
     Indexes are built anew from their tables. Records that the ledger has lost, or whose rows are wrong, are written
-    anew from slices whose digest is right; `witnessed` are the deleted tokens in the witness. If other damage remains,
+    anew from slices whose digest is right; `witnessed` are the deletions in the witness. If other damage remains,
     nothing is changed.
     """
     with eraser.ledger.writing() as transaction:
@@ -73,6 +82,7 @@ def _mend_ledger(eraser: Eraser, witnessed: Set[bytes]) -> int:
         if left := remove_wrong_records(rows):
             raise _damaged(eraser.run, (f"rows of the table `{name}` are damaged" for name in left))
         contents = contents_of(rows)
+        deleted = _last_deletions(contents, witnessed)
         lost: list[RecordRow] = []
         short: list[str] = []
         for place, state in sorted(transaction.snapshot().slices.items()):
@@ -80,8 +90,10 @@ def _mend_ledger(eraser: Eraser, witnessed: Set[bytes]) -> int:
             if sum(row.copies for row in present.values()) == state.records:
                 continue
             in_file = record_rows(place, count_copies(eraser.slices.read(place, state.digest)), eraser.secret)
-            accounted = present.keys() | contents.erasing.get(place, frozenset()) | contents.deleted | witnessed
-            missing = [row for row in in_file if row.token not in accounted]
+            accounted = present.keys() | contents.erasing.get(place, frozenset())
+            missing = [
+                row for row in in_file if row.token not in accounted and deleted.get(row.token, 0) <= state.after
+            ]
             if sum(row.copies for row in (*present.values(), *missing)) != state.records:
                 short.append(f"slice {place.slice} of shard {place.shard} has other records than the ledger counts")
             lost += missing
@@ -110,7 +122,7 @@ class _Version:
     """Digests of all whole versions of the slice."""
 
 
-def _explained(eraser: Eraser, witnessed: Set[bytes]) -> dict[Place, _Version]:
+def _explained(eraser: Eraser, witnessed: Mapping[bytes, int]) -> dict[Place, _Version]:
     """The newest whole version of every slice, if deletions explain them all."""
     with storage_errors("looking at the slices"):
         stored = eraser.slices.versions()
@@ -124,11 +136,14 @@ def _explained(eraser: Eraser, witnessed: Set[bytes]) -> dict[Place, _Version]:
     with eraser.ledger.reading() as transaction:
         slices, contents = transaction.snapshot().slices, _contents(transaction)
         _, announced = transaction.condemned()  # or superseded
-    everywhere = {token for rows in contents.records.values() for token in rows}
-    deleted = (contents.deleted | witnessed) - everywhere  # the memory may name one that is still to be deleted
+    deleted = _last_deletions(contents, witnessed)
+    for place, rows in contents.records.items():  # the memory may name some that are still to be deleted
+        for token in rows.keys() & deleted.keys():
+            if deleted[token] > slices[place].after:
+                del deleted[token]
     for place, version in newest.items():
         present, erasing = contents.records.get(place, {}), contents.erasing.get(place, frozenset())
-        problem = _problem(version, slices[place], present, deleted)
+        problem = _problem(version, slices[place], present, erasing, deleted)
         if problem is None and (place, version.digest) not in announced:
             problem = _unknown(version, slices[place], present.keys(), erasing, eraser.secret)
         if problem is not None:
@@ -173,10 +188,15 @@ def _contents(transaction: Transaction) -> Contents:
 
 
 def _problem(
-    version: _Version, state: SliceState, present: Mapping[bytes, RecordRow], deleted: Set[bytes]
+    version: _Version,
+    state: SliceState,
+    present: Mapping[bytes, RecordRow],
+    erasing: Set[bytes],
+    deleted: Mapping[bytes, int],
 ) -> str | None:
     """The reason why deletions do not explain the records of a version; None if they do."""
-    if foreign := version.copies.keys() - present.keys() - deleted:
+    others = version.copies.keys() - present.keys() - erasing
+    if foreign := {token for token in others if deleted.get(token, 0) <= state.after}:
         return f"holds records that were never in this slice: {len(foreign)}. Is it the file of another?"
     both = present.keys() & version.copies.keys()
     if version.digest == state.digest and (lost := present.keys() - both):
@@ -200,14 +220,20 @@ def _unknown(
     return "holds the right ids, but other records than any state of the run did"
 
 
-def _accept_later(eraser: Eraser, newest: Mapping[Place, _Version], witnessed: Set[bytes]) -> int:
+def _accept_later(eraser: Eraser, newest: Mapping[Place, _Version], witnessed: Mapping[bytes, int]) -> int:
     """Accept deletions that the witness or the folder knows and the ledger does not; returns deleted rows."""
     seen = eraser.witness.newest()
     with eraser.ledger.writing() as transaction:
         snapshot = transaction.snapshot()
         located = transaction.locate(records=witnessed, subjects=())
-        later = witnessed - located.gone.keys()
-        rows: dict[bytes, RecordRow] = {row.token: row for row in located.rows}
+        later = witnessed.keys() - located.gone.keys()
+        # The witness may number another history's deletions: what this one never deleted never came back.
+        still = (
+            row
+            for row in located.rows
+            if row.token not in located.gone or witnessed[row.token] > snapshot.slices[row.place].after
+        )
+        rows: dict[bytes, RecordRow] = {row.token: row for row in still}
         lacking: dict[Place, list[bytes]] = {}
         for place, version in newest.items():
             missing = {row.token: row for row in transaction.records_in(place) if row.token not in version.copies}

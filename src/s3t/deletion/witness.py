@@ -103,17 +103,18 @@ class Witness:
         """The newest generation; 0 without one."""
         return max((line.generation for line in self.lines()), default=0)
 
-    def tokens(self, lines: Iterable[Line] | None = None) -> list[bytes]:
-        """Sorted tokens of some lines, or of all."""
+    def tokens(self, lines: Iterable[Line] | None = None) -> dict[bytes, int]:
+        """Tokens of some lines, or of all, each with the last generation that deleted it."""
         lines = self.lines() if lines is None else list(lines)
         if not lines:
-            return []
-        tokens: set[bytes] = set()
+            return {}
+        tokens: dict[bytes, int] = {}
         with self._errors(), self.path.open("rb") as file:
-            for line in lines:
+            for line in sorted(lines):
                 file.seek(line.begin)
-                tokens.update(bytes.fromhex(token) for token in json.loads(file.read(line.length))["tokens"])
-        return sorted(tokens)
+                named = json.loads(file.read(line.length))["tokens"]
+                tokens |= dict.fromkeys(map(bytes.fromhex, named), line.generation)
+        return tokens
 
     def strangers(self, transaction: Transaction) -> list[Line]:
         """Lines of deletions that the ledger has not made: those of a copy, or of a later state."""
@@ -157,10 +158,13 @@ class Witness:
 
     def note_again(self, ledger: Ledger) -> None:
         """Note every deletion of the ledger again of which a token is missing: its line may be damaged."""
-        noted = set(Witness(self.path).tokens())
+        noted = Witness(self.path).tokens()
         with ledger.reading() as transaction:
             deletions = transaction.history.deleted_since(-1)
-        self.note({number: row for number, row in deletions.items() if not noted.issuperset(row[1])})
+        lost = {
+            number: row for number, row in deletions.items() if any(noted.get(token, -1) < number for token in row[1])
+        }
+        self.note(lost)
 
     def _errors(self) -> AbstractContextManager[None]:
         return storage_errors(f"using {self.path}, the memory of deletions ({VARIABLE} may name another folder for it)")
@@ -215,8 +219,9 @@ def _unknown_deletion(transaction: Transaction, witness: Witness) -> int | None:
 
 def _unknown(transaction: Transaction, witness: Witness, lines: Sequence[Line]) -> bool:
     tokens = witness.tokens(lines)
-    located = transaction.locate(records=tokens, subjects=())
-    return bool(located.rows) or len(located.gone) < len(tokens)
+    located, slices = transaction.locate(records=tokens, subjects=()), transaction.snapshot().slices
+    present = any(row.token not in located.gone or tokens[row.token] > slices[row.place].after for row in located.rows)
+    return present or len(located.gone) < len(tokens)
 
 
 def _version_of_another_time(transaction: Transaction, slices: Slices) -> str | None:

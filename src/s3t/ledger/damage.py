@@ -29,8 +29,8 @@ class Contents:
     """Present records of each slice, by token."""
     erasing: Mapping[Place, Set[bytes]]
     """Deleted records that may still be in the slice's current version."""
-    deleted: Set[bytes]
-    """Tokens of deleted records, and of subjects without a record."""
+    deleted: Mapping[bytes, int]
+    """Generation that deleted each token of a record, or of a subject of whom none was left, last."""
 
 
 def contents_of(rows: Rows) -> Contents:
@@ -58,7 +58,7 @@ def contents_of(rows: Rows) -> Contents:
         wrong=wrong,
         records=records,
         erasing=erasing,
-        deleted={row.token for row in right["deleted"]},
+        deleted={row.token: int(row.generation) for row in right["deleted"]},
     )
 
 

@@ -26,7 +26,10 @@ def write_slices(rows: Rows, slices: Mapping[Place, SliceState], records: Iterab
     """Segments that are new, and their records."""
     rows.insert(
         schema.slices,
-        ({**of_place(place), "records": state.records, "digest": state.digest} for place, state in slices.items()),
+        (
+            {**of_place(place), "records": state.records, "digest": state.digest, "after": state.after}
+            for place, state in slices.items()
+        ),
     )
     rows.insert(schema.records, map(row_of, records))
 

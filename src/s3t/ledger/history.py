@@ -10,7 +10,7 @@ from sqlalchemy import func, select
 from s3t.core import Place, Stage
 from s3t.ledger import schema
 from s3t.ledger.exports import ExportRows
-from s3t.ledger.rows import KEY_DESTROYED, Rows
+from s3t.ledger.rows import KEY_DESTROYED, Rows, chunks
 from s3t.ledger.schema import place_at, row_of, stage_at
 from s3t.ledger.state import DepthChange, RequestRow
 from s3t.results.log import LogEntry
@@ -60,7 +60,13 @@ class History:
 
     def remember(self, tokens: Collection[bytes], *, generation: int) -> None:
         """Note tokens as deleted, whether or not the ledger knew them."""
-        self._rows.upsert(schema.deleted, ({"token": token, "generation": generation} for token in tokens))
+        self._rows.upsert(schema.deleted, ({"token": token, "generation": generation, "asked": 1} for token in tokens))
+
+    def note_asked(self, tokens: Collection[bytes]) -> None:
+        """Note that somebody asked for the deletion of what was deleted: it does not come back by itself."""
+        table = schema.deleted
+        for chunk in chunks(tokens):
+            self._rows.amend(table, table.c.token.in_(chunk), asked=0, to={"asked": 1})
 
     def request(self, key: bytes) -> RequestRow | None:
         """The request with an idempotency key, if there was one."""

@@ -204,6 +204,7 @@ slices = _table(
     Column("segment", Integer, primary_key=True),
     Column("records", Integer, nullable=False),
     Column("digest", String(64), nullable=False),  # of its current version
+    Column("after", Integer, nullable=False),  # the newest generation when it was added
 )
 """Segments of slices, and how many records each holds."""
 
@@ -220,16 +221,18 @@ deleted = _table(
     "deleted",
     Column("token", LargeBinary(32), primary_key=True),
     Column("generation", Integer, nullable=False),
+    Column("asked", Integer, nullable=False),  # 0: nobody asked: it left with a table, by age, or for a newer version
     Index("deleted_by_generation", "generation"),
 )
-"""Tokens of deleted records, and of subjects without a record left; a second request is answered from them."""
+"""Tokens of deleted records, and of subjects of whom none was left, with the last deletion of each; a second request is
+answered from them. It concerns segments that are older than it: what came back later lies in a newer one."""
 
 erasing_records = _table(
     "erasing_records",
     Column("token", LargeBinary(32), primary_key=True),
-    Column("shard", Integer, nullable=False),
-    Column("slice", Integer, nullable=False),
-    Column("segment", Integer, nullable=False),
+    Column("shard", Integer, primary_key=True),
+    Column("slice", Integer, primary_key=True),
+    Column("segment", Integer, primary_key=True),
     Column("generation", Integer, nullable=False),
     Index("erasing_records_by_slice", "shard", "slice", "segment"),
 )

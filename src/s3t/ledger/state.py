@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
@@ -33,6 +33,8 @@ class SliceState:
     """Keyed hash of the rows of its current version."""
     pending: bool
     """True while its current version still holds a record that was accepted for deletion."""
+    after: int = 0
+    """The newest generation when it was added: a deletion up to that one took nothing of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +175,20 @@ class Trained:
 class Located:
     rows: tuple[RecordRow, ...]
     gone: Mapping[bytes, int]
-    """Generation that deleted each requested token that was deleted before."""
+    """Generation that deleted each requested token last; of present ones, too, that came back since."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Incoming:
+    """Segments that come in, whose versions are condemned and put."""
+
+    slices: Mapping[Place, SliceState]
+    """`after` is left to the ledger."""
+    records: Iterable[RecordRow]
+    back: Mapping[bytes, int]
+    """Tokens that were deleted, by these generations, and are to come back."""
+    learn_every: int | None
+    """All that was added is to be learned when so many additions wait."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,6 +279,8 @@ class Acceptance:
     """Records that each slice loses."""
     tainted: Mapping[Stage, str]
     """Live stages trained on those slices, and their keys."""
+    asked: bool = True
+    """False if the records left with a table, by age, or for newer versions of them: they may come back."""
     request: bytes | None = None
     """Keyed hash of the request's idempotency key."""
     waited: float = 0.0

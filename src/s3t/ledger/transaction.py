@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,7 +32,17 @@ from s3t.ledger.rows import (
 from s3t.ledger.schema import of_artifact, of_place, of_stage, place_at, stage_at, value_of
 from s3t.ledger.servers import HeldRequests, Repairs
 from s3t.ledger.sessions import Sessions
-from s3t.ledger.state import Acceptance, LiveStages, Located, RecordRow, SliceState, Snapshot, ToErase, Trained
+from s3t.ledger.state import (
+    Acceptance,
+    Incoming,
+    LiveStages,
+    Located,
+    RecordRow,
+    SliceState,
+    Snapshot,
+    ToErase,
+    Trained,
+)
 
 
 class Transaction:
@@ -66,7 +76,7 @@ class Transaction:
         table, erasing, log = schema.slices, schema.erasing_records, schema.generations
         holds = exists().where(*(erasing.c[name] == table.c[name] for name in Place._fields))
         slices = {
-            place_at(row): SliceState(records=row.records, digest=row.digest, pending=bool(row.holds))
+            place_at(row): SliceState(records=row.records, digest=row.digest, pending=bool(row.holds), after=row.after)
             for row in self.rows.checked(table, self._run(select(table, holds.label("holds"))))
         }
         newest = select(log).order_by(log.c.generation.desc()).limit(1)
@@ -130,19 +140,28 @@ class Transaction:
             gone={row.token: row.generation for row in before},
         )
 
-    def known(self, records: Collection[bytes], subjects: Collection[bytes]) -> tuple[set[bytes], set[bytes]]:
-        """Records among these tokens that are present; and records and subjects among them that were deleted."""
-        table, gone = schema.records, schema.deleted
-        return (
-            {row.token for row in self.rows.read_in(table, table.c.token, records)},
-            {row.token for row in self.rows.read_in(gone, gone.c.token, [*records, *subjects])},
-        )
+    def places_of(self, records: Collection[bytes]) -> dict[bytes, Place]:
+        """Where the present ones among some records lie."""
+        table = schema.records
+        return {row.token: place_at(row) for row in self.rows.read_in(table, table.c.token, records)}
 
-    def slices_of(self, subjects: Collection[bytes]) -> dict[bytes | None, set[int]]:
-        """The slices that hold records of some subjects."""
-        table, found = schema.records, dict[bytes | None, set[int]]()
+    def gone(self, records: Collection[bytes], subjects: Collection[bytes]) -> dict[bytes, int]:
+        """Records and subjects whose deletion was asked for and that are not there again, with the generation."""
+        table, gone = schema.records, schema.deleted
+        wanted = {*records, *subjects}
+        few = self._run(select(func.count()).select_from(gone)).scalar_one() < len(wanted)  # of a large table's rows
+        found = self.rows.read(gone) if few else self.rows.read_in(gone, gone.c.token, wanted)
+        before = {row.token: row.generation for row in found if row.asked and row.token in wanted}
+        again = self.rows.read_in(table, table.c.subject, before.keys() & {*subjects})
+        there = {*self.places_of(before.keys() & {*records}), *(row.subject for row in again)}
+        return {token: generation for token, generation in before.items() if token not in there}
+
+    def slices_of(self, subjects: Collection[bytes], *, but: Collection[bytes] = ()) -> dict[bytes, set[int]]:
+        """The slices that hold records of some subjects, apart from some records."""
+        table, found = schema.records, dict[bytes, set[int]]()
         for row in self.rows.read_in(table, table.c.subject, subjects):
-            found.setdefault(row.subject, set()).add(row.slice)
+            if row.token not in but:
+                found.setdefault(row.subject, set()).add(row.slice)
         return found
 
     def records_in(self, place: Place) -> list[RecordRow]:
@@ -176,6 +195,7 @@ class Transaction:
         return [number for number, _ in numbered]
 
     def _take_out_records(self, numbered: Sequence[tuple[int, Acceptance]]) -> None:
+        asked = {number: int(acceptance.asked) for number, acceptance in numbered}
         taken = {row.token: (row, number) for number, acceptance in numbered for row in acceptance.rows}
         self.rows.remove(schema.records, ({"token": token} for token in taken))
         subjects = {row.subject: number for row, number in taken.values() if row.subject is not None}
@@ -183,14 +203,18 @@ class Transaction:
         left = {row.subject for row in self.rows.select_in(select(column).distinct(), column, subjects)}
         gone = {token: number for token, (_, number) in taken.items()}
         gone |= {subject: number for subject, number in subjects.items() if subject not in left}
-        self.rows.upsert(schema.deleted, ({"token": token, "generation": number} for token, number in gone.items()))
+        self.rows.upsert(
+            schema.deleted,
+            ({"token": token, "generation": number, "asked": asked[number]} for token, number in gone.items()),
+        )
         erasing = ({"token": row.token, **of_place(row.place), "generation": number} for row, number in taken.values())
         self.rows.upsert(schema.erasing_records, erasing)
         lost = sum((Counter(acceptance.losses) for _, acceptance in numbered), Counter[Place]())
         before = self.snapshot().slices
         fewer = (
-            {**of_place(place), "records": before[place].records - count, "digest": before[place].digest}
+            {**of_place(place), "records": state.records - count, "digest": state.digest, "after": state.after}
             for place, count in lost.items()
+            for state in [before[place]]
         )
         self.rows.upsert(schema.slices, fewer)
 
@@ -226,22 +250,30 @@ class Transaction:
             slices=self.snapshot().slices,
         )
 
-    def add(self, slices: Mapping[Place, SliceState], records: Iterable[RecordRow]) -> bool:
-        """Take segments and their records in, whose versions were condemned before they were put. False, and nothing
-        is done, if one of the records is present or was deleted, or its subject was; or a version is not condemned any
+    def add(self, addition: Incoming) -> bool:
+        """Take segments and their records in. False, and nothing is done, if one of the records is present, or was
+        deleted on request, as its subject may have been, and was not to come back; or if a version is not condemned any
         more: this process has lost the run's lock, and another has erased it.
         """
         if self.rows.note(KEY_DESTROYED):
             raise KeyDestroyedError("the run's secret was destroyed meanwhile: it takes in no more records")
         _, condemned = self.condemned()
-        if not condemned.issuperset((place, state.digest) for place, state in slices.items()):
+        versions = [(place, state.digest) for place, state in addition.slices.items()]
+        if not condemned.issuperset(versions):
             return False
-        for some in chunks(records):
-            if any(self.known([row.token for row in some], {row.subject for row in some if row.subject})):
+        for some in chunks(addition.records):
+            tokens = [row.token for row in some]
+            gone = self.gone(tokens, {row.subject for row in some if row.subject})
+            if self.places_of(tokens) or not gone.items() <= addition.back.items():
                 return False
-        write_slices(self.rows, slices, records)
-        self.note_removed(versions=[(place, state.digest) for place, state in slices.items()])
+        after = self.snapshot().generation
+        slices = {place: replace(state, after=after) for place, state in addition.slices.items()}
+        write_slices(self.rows, slices, addition.records)
+        self.note_removed(versions=versions)
         self.rows.note_change()
+        every = addition.learn_every
+        if every is not None and self.snapshot().added - self.rows.note(LEARNED) >= every:
+            self.learn()
         return True
 
     def learn(self) -> None:
@@ -275,8 +307,9 @@ class Transaction:
         if row.digest != old:
             self.rows.condemn(versions=[(place, new)])
             return False
-        generations = [erasing.generation for erasing in self.rows.read_in(table, table.c.token, gone)]
-        self.rows.remove(table, ({"token": token} for token in gone))
+        erased = [each for each in self.rows.read(table, **of_place(place)) if each.token in gone]
+        generations = [each.generation for each in erased]
+        self.rows.remove(table, ({"token": each.token, **of_place(place)} for each in erased))
         if new != old:
             self.rows.upsert(slices, [{**row._mapping, "digest": new}])
             self.note_removed(versions=[(place, new)])

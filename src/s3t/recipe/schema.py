@@ -573,6 +573,20 @@ class AdditionSettings(Section):
     decides: when it did would tell of deleted ones.)"""
 
 
+class Retention(Section):
+    """How long records stay."""
+
+    column: str = Field(min_length=1)
+    """The column of the data with a date or a time. Its date in UTC is kept, beside the record; it is no feature."""
+    days: Int = Field(ge=1, le=36_500)
+    """A record is deleted when it is older: by `s3t expire`, or by a server, which looks every hour."""
+
+    def oldest(self) -> str:
+        """The oldest date that stays, by this machine's clock."""
+        today = datetime.datetime.now(datetime.UTC).date()
+        return (today - datetime.timedelta(days=self.days)).isoformat()
+
+
 def repair_due(policy: RepairPolicy, inventory: Inventory, *, trained: bool) -> bool:
     """True if a policy asks for a repair now. `trained`: the run once had a live stage; else nothing is to repair."""
     if not trained or policy == "manual" or not inventory.missing():
@@ -815,6 +829,8 @@ class Recipe(Section):
     """Deletion of records."""
     additions: AdditionSettings = AdditionSettings()
     """Records that come after init."""
+    retention: Retention | None = None
+    """Records that leave by themselves. null: none does."""
     ledger: Annotated[str, AfterValidator(_ledger_url)] | None = None
     """A PostgreSQL database for runs of several hosts, postgresql+psycopg://USER@HOST/DATABASE; else SQLite in the run
     folder. S3T_LEDGER overrides it. A password belongs there, or into PGPASSWORD or ~/.pgpass."""
@@ -861,6 +877,7 @@ class Recipe(Section):
             *self._sequence_problems(),
             *self._growth_problems(),
             *self._group_problems(),
+            *self._retention_problems(),
         ]
         if problems:
             raise ValueError("\n".join(problems))
@@ -1029,6 +1046,14 @@ class Recipe(Section):
         declared = self.labels if group.column == self.columns.label and isinstance(self.labels, list) else group.slices
         if stray := sorted(set(declared) ^ group.slices.keys()):
             yield f"partition.group.slices: the groups are the labels, but {stray} are not in both"
+
+    def _retention_problems(self) -> Iterator[str]:
+        if self.retention is None:
+            return
+        if self.columns.id is None:
+            yield "retention: equal rows of different dates would be one record; name a column of ids (columns.id)"
+        if any(self.retention.column in names for names in self.columns.named().values()):
+            yield f"retention.column: {self.retention.column!r} is one of columns, too; give dates their own"
 
     def _growth_problems(self) -> Iterator[str]:
         asked = self.deletion.repair

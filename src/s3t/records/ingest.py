@@ -1,11 +1,12 @@
 """Ingestion of a table into records, checked against the recipe, with the columns `record` (id), `subject` (or null),
-`label`, and the features by role: `text`, `text_pair`, `image` (encoded bytes), ...
+`label`, with `retention` the `date`, and the features by role: `text`, `text_pair`, `image` (encoded bytes), ...
 
 Nothing is fitted on the data but the label set of `labels: infer`, which is why that one is a gap (docs/guarantees.md).
 """
 
 from __future__ import annotations
 
+import datetime
 import functools
 import hashlib
 import itertools
@@ -152,7 +153,8 @@ class OneGroupEach:
 
 
 class Checks:
-    """The checks of records, window by window. `fixed` is the label set of a run, which cannot change any more.
+    """The checks of records, window by window. `fixed` is the label set of a run, which cannot change any more; `old`:
+    records that are older than `retention` allows are no problem.
 
     Of a window's records it keeps what later rows are compared with: ids and groups of owners as hashes, and the label
     set of `labels: infer`.
@@ -161,8 +163,14 @@ class Checks:
     labels: tuple[str, ...] = ()
     """The label set, once all windows were looked at."""
 
-    def __init__(self, recipe: Recipe, *, with_owners: bool = True, fixed: tuple[str, ...] | None = None) -> None:
+    def __init__(
+        self, recipe: Recipe, *, with_owners: bool = True, fixed: tuple[str, ...] | None = None, old: bool = False
+    ) -> None:
         self._recipe, self._fixed = recipe, fixed
+        self._retention = retention = recipe.retention if with_owners else None
+        self._oldest = "" if retention is None or old else retention.oldest()
+        tomorrow = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=1)  # clocks differ
+        self._newest = tomorrow.date().isoformat()
         self._columns = recipe.columns.model_copy(update={} if with_owners else {"id": None, "subject": None})
         self._group = group = recipe.partition.group if with_owners else None
         self._names: list[str] = []
@@ -178,6 +186,8 @@ class Checks:
             self._fields.pop(self._columns.label, None)
         if group is not None:
             self._fields.setdefault(group.column, "partition.group.column")
+        if retention is not None:
+            self._fields.setdefault(retention.column, "retention.column")
         self._declared = tuple(recipe.labels) if fixed is None and isinstance(recipe.labels, list) else fixed
         """The label set of the run or the recipe; None if it is the data's."""
 
@@ -219,6 +229,8 @@ class Checks:
         subjects = converted(owner and normal_form(owner) for owner in Cells(owners))
         ids = self._declared_ids(table)
         groups = None if self._group is None else self._groups(table, self._group, labels, subjects)
+        kept = self._retention
+        dates = {} if kept is None else {"date": table.column(kept.column, "date", self._date, what="the date")}
         if table.problems or self._missing():
             return None
         if ids is None:
@@ -228,7 +240,7 @@ class Checks:
             ids = converted(hashlib.sha256(canonical_bytes(row)).hexdigest() for row in contents)
             if groups is not None:
                 self._groups_of_ids.add(Cells(ids), groups)
-        arrays = {"record": ids, "subject": subjects} | ({} if labels is None else {"label": labels})
+        arrays = {"record": ids, "subject": subjects} | dates | ({} if labels is None else {"label": labels})
         among = None if groups is None or self._group is None else among_of(groups, self._group)
         return Records(pa.table(arrays | features), among, table.problems)
 
@@ -352,6 +364,29 @@ class Checks:
                     self._first_rows.setdefault(one, row)
         return labels
 
+    def _date(self, cell: Any) -> str:
+        """The date of a cell, of a time the date in UTC."""
+        if cell is None or cell == "":
+            raise CellError("is empty; give every record one")
+        if isinstance(cell, str):
+            try:
+                cell = datetime.datetime.fromisoformat(cell)
+            except ValueError:
+                raise CellError("is none by ISO 8601; write 2026-11-30, or 2026-11-30T08:15:00Z") from None
+        if isinstance(cell, datetime.datetime) and cell.tzinfo is not None:
+            try:
+                cell = cell.astimezone(datetime.UTC)
+            except OverflowError:  # of the first or the last year
+                raise CellError("is no time of this world in UTC; correct it") from None
+        if not isinstance(cell, datetime.date):
+            raise CellError("is a time without a date; give the date, too")
+        date = datetime.date(cell.year, cell.month, cell.day).isoformat()
+        if date < self._oldest:
+            raise CellError("is older than retention.days allows; drop the row")
+        if date > self._newest:
+            raise CellError("lies in the future; correct it")
+        return date
+
     def _groups(
         self, table: Table, group: Group, labels: pa.ChunkedArray | None, subjects: pa.ChunkedArray
     ) -> list[str | None]:
@@ -448,6 +483,8 @@ def _kinds(recipe: Recipe) -> dict[str, Kind]:
     columns = {name: kind for role, names in named if (kind := kinds[role]) is not None for name in names}
     if recipe.partition.group is not None:
         columns.setdefault(recipe.partition.group.column, "category")
+    if recipe.retention is not None:
+        columns.setdefault(recipe.retention.column, "date")
     return columns
 
 

@@ -21,7 +21,7 @@ from s3t.store.disk import write_durably
 from s3t.store.rows import canonical_bytes, contents
 from s3t.store.tables import UNREADABLE, table_in
 
-_OWNERS = {"record", "subject"}
+_OWNERS = {"record", "subject", "date"}
 
 
 @dataclass(frozen=True, kw_only=True)

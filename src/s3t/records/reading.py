@@ -16,6 +16,7 @@ import lzma
 import os
 import re
 import sys
+import uuid
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +24,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeAlias, cast, get_args
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, TypeAlias, cast, get_args
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -35,13 +36,24 @@ from s3t.recipe.labels import name_of
 from s3t.records.requests import CellError, is_unicode
 from s3t.store.rows import WINDOW_ROWS, Cells
 from s3t.tasks import Kind
+from s3t.wording import reason
 
 if TYPE_CHECKING:
     import datasets
     import pandas as pd
 
+
+class Query(NamedTuple):
+    """Rows of a database as data: `Query("postgresql+psycopg://me@db/shop", "select id, text, label from tickets")`."""
+
+    url: str
+    """As SQLAlchemy has it; a password is better kept in ~/.pgpass."""
+    sql: str
+
+
 Data: TypeAlias = (
-    "str | Path | pa.Table | datasets.Dataset | datasets.DatasetDict | pd.DataFrame | Sequence[Mapping[str, Any]]"
+    "str | Path | pa.Table | datasets.Dataset | datasets.DatasetDict | pd.DataFrame | Sequence[Mapping[str, Any]] | "
+    "Query"
 )
 """Types that users may pass as data; a path may be a folder of Parquet files, or a pattern of their names."""
 Format: TypeAlias = Literal["csv", "tsv", "jsonl", "parquet"]
@@ -227,6 +239,7 @@ _FITTING: Mapping[Kind, tuple[frozenset[str], str]] = {
     "categories": (_LISTS, "labels are lists, or text with a delimiter"),
     "number": (_NAMES | {"floating-point numbers", "decimal numbers"}, "a regression's label is a number"),
     "text": (frozenset({"nothing", "text"}), "a text is text"),
+    "date": (frozenset({"nothing", "text", "dates or times"}), "a date is text (2026-11-30), a date or a time"),
     "words": (_LISTS, "words are lists of text, or text with a delimiter"),
     "messages": (
         frozenset({"nothing", "text", "lists of mappings", "lists of nothing"}),
@@ -303,6 +316,8 @@ def read_windows(
     if isinstance(data, Path) and (parts := _parts(data)):
         folder = parts[0].parent
         problems, windows = _opened_together(data, parts, size)
+    elif isinstance(data, Query):
+        problems, windows = _opened_query(data, size)
     elif isinstance(data, Path) or hasattr(data, "read"):
         source = cast("Path | BinaryIO", data)
         folder = source.parent if isinstance(source, Path) else folder
@@ -557,6 +572,58 @@ def _windows(source: Path | BinaryIO, form: Format, problems: Problems, size: in
         problems.add(str(fault))
     except OSError as error:
         problems.add(f"cannot be read, perhaps truncated: {error.strerror or 'its bytes are damaged'}")
+
+
+def _opened_query(query: Query, size: int) -> tuple[Problems, Iterator[tuple[int, Window]]]:
+    """Windows of what a database answers, as it sends them. An error does not quote the statement, nor its values."""
+    from sqlalchemy import create_engine, exc, make_url
+
+    try:
+        engine = create_engine(url := make_url(query.url))
+    except (exc.ArgumentError, ImportError, ValueError) as error:  # these quote the dialect's name at most
+        raise DataError("the database", f"its address cannot be used ({reason(error)}); install its driver") from None
+    if url.get_backend_name() == "sqlite" and url.database and not Path(url.database).is_file():
+        raise DataError("the database", f"{url.database} is no file")
+    problems = Problems(f"the rows of {url.set(password=None, query={})}", Positions("row"))
+
+    def windows() -> Iterator[tuple[int, Window]]:
+        first, whole = 0, list[dict[str, Any]]()
+        try:
+            options: dict[str, Any] = {"stream_results": True, "max_row_buffer": WINDOW_ROWS, "no_parameters": True}
+            with engine.connect().execution_options(**options) as connection:
+                result = connection.exec_driver_sql(query.sql)
+                if not result.returns_rows:
+                    raise UnreadableError("the statement gives no rows; write a SELECT")
+                if len(set(result.keys())) < len(result.keys()):
+                    problems.add("two columns have one name; name each column once")
+                names = list(result.keys())
+                for part in result.partitions(min(size, WINDOW_ROWS)):
+                    rows = [dict(zip(names, map(_plain, row), strict=True)) for row in part]
+                    if size < WHOLE:
+                        yield first, rows
+                    else:
+                        whole += rows
+                    first += len(rows)
+                if size == WHOLE:
+                    yield 0, whole or pa.table({name: [] for name in names})
+                elif not first:
+                    yield 0, pa.table({name: [] for name in names})
+        except UnreadableError as fault:
+            problems.add(str(fault))
+        except exc.SQLAlchemyError as error:  # its text quotes the statement, and may quote values
+            cause = getattr(error, "orig", None) or error
+            code = getattr(cause, "sqlstate", None) or getattr(cause, "sqlite_errorname", None)
+            kind = f"{type(cause).__name__}{f', {code}' if code else ''}"
+            problems.add(f"the database refused ({kind}); try the statement in its own program")
+        finally:
+            engine.dispose()
+
+    return problems, windows()
+
+
+def _plain(value: Any) -> Any:
+    """A value of a database's driver as a file would have it."""
+    return str(value) if isinstance(value, uuid.UUID) else bytes(value) if isinstance(value, memoryview) else value
 
 
 def _state(file: BinaryIO) -> tuple[int, int]:

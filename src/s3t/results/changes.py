@@ -72,25 +72,6 @@ class Training(Result):
         )
 
 
-class Added(Result):
-    """Records that were taken in."""
-
-    addition: int
-    """Its number, counted from 1."""
-    records: int
-    """Records of it."""
-    to_learn: int
-    """Records of this and earlier additions that no serving model has learned."""
-    due: bool
-    """True if the recipe's `additions.learn_every` has all that was added learned now, and it is not yet."""
-    notices: tuple[str, ...] = ()
-    """What is odd in these records, in words. It follows from them and is kept nowhere."""
-    training: Training | None = None
-    """What was trained, if anything was."""
-    training_failed: str | None = None
-    """Why it was not. The records stay taken in, and `train` goes on."""
-
-
 class ToldDeletion(Result):
     """Fields of a deletion that every caller gets; `Deletion` adds those for operators."""
 
@@ -177,6 +158,36 @@ class Deletion(ToldDeletion):
 
 
 Deletion.PLACES = {*Deletion.model_fields} - {*ToldDeletion.model_fields}
+
+
+class Added(Result):
+    """Records that were taken in, and, by `sync` or with `replace`, what was deleted for them."""
+
+    addition: int | None
+    """Its number, counted from 1; null if nothing came in."""
+    records: int
+    """Records of it."""
+    replaced: int = 0
+    """Those of them that were deleted as they were before, having changed."""
+    unchanged: int = 0
+    """Records of the data that the run holds as they are."""
+    expired: int = 0
+    """Records that the run held and that are too old to stay."""
+    readmitted: int = 0
+    """Records that had been deleted, or whose subject had, and came back."""
+    deletion: Deletion | None = None
+    """What was deleted: what is replaced, and what a synchronised table does not hold any more."""
+    dry_run: bool = False
+    to_learn: int
+    """Records of this and earlier additions that no serving model has learned."""
+    due: bool
+    """True if the recipe's `additions.learn_every` has all that was added learned now, and it is not yet."""
+    notices: tuple[str, ...] = ()
+    """What is odd in these records, in words. It follows from them and is kept nowhere."""
+    training: Training | None = None
+    """What was trained, if anything was."""
+    training_failed: str | None = None
+    """Why it was not. The records stay taken in, and `train` goes on."""
 
 
 class Reconciliation(Result):

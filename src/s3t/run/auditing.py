@@ -99,9 +99,10 @@ def _looked(parts: Parts) -> tuple[Snapshot, list[Mismatch]]:
         now, contents = transaction.snapshot(), contents_of(transaction.rows)
     parts.witness.catch_up(parts.ledger)
     problems = [*_table_problems(contents)]
-    if unknown := set(earlier) - contents.deleted:
+    if unknown := earlier.keys() - contents.deleted.keys():
         problems.append(f"the memory of deletions has {len(unknown)} names that the ledger does not know as deleted")
-    if lost := contents.deleted - set(Witness(parts.witness.path).tokens()):
+    noted = Witness(parts.witness.path).tokens()
+    if lost := [token for token, generation in contents.deleted.items() if noted.get(token, -1) < generation]:
         problems.append(
             f"the memory of deletions lacks {len(lost)} names that the ledger knows as deleted; run "
             "`s3t reconcile RUN`, which notes them again"
@@ -146,6 +147,8 @@ def _slice_problems(
     present, erasing = contents.records.get(place, {}), contents.erasing.get(place, frozenset())
     if unknown := in_file.keys() - present.keys() - erasing:
         yield f"its file holds {len(unknown)} records that the ledger does not know; run `s3t reconcile RUN`"
+    if dead := sum(contents.deleted.get(token, 0) > state.after for token in present):
+        yield f"the ledger holds {dead} records in it that were deleted since; run `s3t reconcile RUN`"
     if absent := present.keys() - in_file.keys():
         yield f"the ledger knows {len(absent)} records that its file does not hold"
     both = present.keys() & in_file.keys()

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from s3t.aftermath import KEY_NOTED_AS_DESTROYED, NOTHING_CHANGED, OUT_OF_USE, after_refusal
-from s3t.core import Secret, slices_among
+from s3t.core import Place, Secret, slices_among
 from s3t.deletion import protocol
 from s3t.deletion.acceptance import Request
-from s3t.errors import InputError, S3TError, UnknownNamesError
+from s3t.errors import InputError, RecipeError, S3TError, UnknownNamesError
 from s3t.events import Progress, silent, telling
 from s3t.ledger import Transaction
 from s3t.ledger.locks import hold
@@ -28,6 +29,8 @@ from s3t.wording import counted
 if TYPE_CHECKING:
     from s3t.run.run import Run
 
+MAX_EXPIRED = 0.1
+"""Share of a run's records that expire at once at most."""
 _HINTED = 20
 """Unknown names of which other forms are looked for."""
 
@@ -95,7 +98,71 @@ def delete(
         request = Request.of(parts.secret, **names, key=key)
         if strict and (unknown := parts.deleter.delete(request, dry_run=True).unknown):  # a known name stays one
             raise UnknownNamesError(unknown, asked=len(request.names))
-    progress = progress or silent
+    return _deleted(parts, request, dry_run=dry_run, wait=wait, repair=repair, progress=progress or silent)
+
+
+def expire(
+    run: Run,
+    *,
+    max_deletions: float = MAX_EXPIRED,
+    dry_run: bool = False,
+    repair: bool = True,
+    progress: Progress | None = None,
+) -> Deletion:
+    """Delete the records that are older than the recipe's `retention` allows, as `delete` does.
+
+    Args:
+        max_deletions: share of the run's records that go at most; with more, nothing is done: the clock may be wrong.
+        dry_run: as for `delete`.
+        repair: as for `delete`.
+
+    Raises:
+        RecipeError: the recipe has no retention.
+        InputError: more would go.
+    """
+    parts, retention = run.parts, run.recipe.retention
+    if retention is None:
+        raise RecipeError("the recipe", "says of no record how long it stays (retention)")
+    with after_refusal(NOTHING_CHANGED):
+        parts.latest.snapshot()  # refuses an older ledger
+        if not dry_run:
+            parts.check_changeable()
+        old = _older_than(retention.oldest(), parts)
+        what = f"{counted(len(old), 'record')} from before {retention.oldest()} would go"
+        check_share(parts, max_deletions, len(old), what, "See whether the clock is right")
+    request = replace(Request.of(parts.secret, records=old, subjects=(), key=None), asked=False)
+    return _deleted(parts, request, dry_run=dry_run, wait=True, repair=repair, progress=progress or silent)
+
+
+def _older_than(oldest: str, parts: Parts) -> list[str]:
+    """Ids of the present records from before a date."""
+    found: dict[tuple[bytes, Place], str] = {}
+    for place, state in sorted(parts.ledger.snapshot().slices.items()):
+        if state.records:
+            rows = parts.lookup.read(place, ["record", "date"])
+            dated = zip(rows["record"].to_pylist(), rows["date"].to_pylist(), strict=True)
+            old = (name for name, date in dated if date < oldest)
+            found |= {(parts.secret.token("ledger", "record", name), place): name for name in old}
+    with parts.ledger.reading() as transaction:  # what was deleted or replaced may wait in a file to be erased
+        present = transaction.places_of({token for token, _ in found})
+    return [name for (token, place), name in found.items() if present.get(token) == place]
+
+
+def check_share(parts: Parts, most: float, count: int, what: str, remedy: str) -> None:
+    """Refuse a deletion of more than a share of the run's records."""
+    if not 0 <= most <= 1:
+        raise InputError("max_deletions", f"is {most}; give a share from 0 to 1")
+    held = sum(state.records for state in parts.ledger.snapshot().slices.values())
+    if count > math.ceil(most * held):
+        too_many = f"more than {most:.4g} of the run's {counted(held, 'record')}"
+        raise InputError(
+            "the deletion", f"{what}, {too_many}; nothing was changed. {remedy}; if so, allow more (max_deletions)"
+        )
+
+
+def _deleted(
+    parts: Parts, request: Request, *, dry_run: bool, wait: bool, repair: bool, progress: Progress
+) -> Deletion:
     heard = progress if len(request.names) > protocol.BATCH_NAMES and not dry_run else silent
     with telling(heard, f"deleting by {counted(len(request.names), 'name')}", len(request.names)):
         outcome = parts.deleter.delete(request, dry_run=dry_run, until_erased=wait, progress=heard)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from s3t.core import slices_among
-from s3t.deletion.lookup import refuse_if_lost
+from s3t.deletion.lookup import newest, refuse_if_lost
 from s3t.ledger import RecordRow
 from s3t.records.requests import requested_names
 from s3t.results.log import Location
@@ -30,7 +30,7 @@ def locate(run: Run, *, records: Sequence[str | int] = (), subjects: Sequence[st
     in_files = lookup.search(records=ids, subjects=people)
     with run.parts.ledger.reading() as transaction:
         found = transaction.locate(records=ids.keys(), subjects=people.keys())
-        refuse_if_lost(transaction, found, frozenset[bytes]().union(*in_files.records.values()))
+        refuse_if_lost(transaction, found, newest(in_files.records.values()))
         entries = {entry.generation: entry for entry in transaction.history.log(set(found.gone.values()))}
     by_token = defaultdict[bytes, list[RecordRow]](list)
     for row in found.rows:

@@ -50,10 +50,12 @@ class Run:
     """
 
     add = adding.add
+    sync = adding.sync
     train = training.train
     repair = training.repair
     extend = training.extend
     delete = deleting.delete
+    expire = deleting.expire
     erase = deleting.erase
     withdraw = deleting.withdraw
     destroy_key = deleting.destroy_key

@@ -23,9 +23,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-Kind: TypeAlias = Literal["name", "category", "number", "categories", "text", "words", "image", "language", "messages"]
+Kind: TypeAlias = Literal[
+    "name", "category", "number", "categories", "text", "words", "image", "language", "messages", "date"
+]
 """Content of a column: ids or subjects; labels or groups; a regression's labels; lists of labels; texts; lists of
-words; images; texts of a language model; chats."""
+words; images; texts of a language model; chats; dates."""
 
 Report: TypeAlias = "tuple[tuple[dict[str, Any], ...], NDArray[np.int64] | None]"
 """Precision, recall, F1 and support of each label, and the confusion matrix C x C, rows by the right label, where there
