@@ -86,3 +86,16 @@ def test_a_run_follows_a_table_in_a_file_or_in_a_database(asked, text_model, tmp
     document("delete", path, "--record", "n0")
     assert "came back, have it readmitted" in str(problems(*of(changed)))
     assert "1 of whom had been deleted" in invoke(*of(changed), "--readmit").stdout
+
+
+def test_the_log_has_what_came_and_how_much_of_it_came_back(run, tmp_path):
+    assert "addition" not in invoke("log", run).stdout
+    more = tmp_path / "more.csv"
+    MORE.assign(person=["q0", "q1"]).to_csv(more, index=False)
+    invoke("add", run, "--data", more)
+    invoke("delete", run, "--record", "n0")
+    MORE[:1].assign(person=["q0"]).to_csv(more, index=False)
+    assert invoke("add", run, "--data", more, "--readmit").exit_code == 0
+    found = document("log", run)["additions"]
+    assert [(each["addition"], each["records"], each["readmitted"]) for each in found] == [(1, 2, 0), (2, 1, 1)]
+    assert "2 additions" in invoke("log", run).stdout

@@ -15,6 +15,7 @@ from s3t.cli.app import app_of, run
 from s3t.comparison import Comparison
 from s3t.planning.plan import Plan
 from s3t.planning.simulation import Simulation
+from s3t.results.log import AdditionEntry
 from s3t_server.program import COMMANDS
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text()
@@ -25,6 +26,7 @@ RESULTS = (
     s3t.Exports,
     s3t.Location,
     s3t.LogEntry,
+    AdditionEntry,
     s3t.Reconciliation,
     s3t.Status,
     s3t.Training,

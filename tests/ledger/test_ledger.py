@@ -347,7 +347,7 @@ def test_a_ledger_holds_tokens_alone(ledger):
     times |= {"announced_at", "made_at", "withdrawn_at", "created_at", "expires_at", "revoked_at"}
     times |= {"asked_at", "ended_at", "hours", "decided_at", "done_at", "changed_at"}
     numbers |= {"per_minute", "stages", "trained", "share", "attempts", "is_subject", "approved", "deletion"}
-    numbers |= {"depth", "depth_before", "after", "asked"}
+    numbers |= {"depth", "depth_before", "after", "asked", "addition", "added_at", "readmitted"}
     assert names == free_text | hashes | numbers | times | {"key"}  # a stage's, or of a request: keyed hashes both
     with ledger.writing() as transaction:
         transaction.accept([taking(1, 2, request=b"k" * 32)])

@@ -12,9 +12,9 @@ from s3t.ledger.rows import CHECKED
 from s3t.results.serving import Held, Token, Visit
 from tests.ledger.world import PERSON, PLACES, accept, an_export, taking, token
 
-UNCHECKED = {"sessions", "claims", "durations", "repairs", "depths"}
-"""Open runs, stages in training, times of stages, repairs, depths over time: nothing that is deleted or answered rests
-on them."""
+UNCHECKED = {"sessions", "claims", "durations", "repairs", "depths", "additions"}
+"""Open runs, stages in training, times of stages, repairs, depths over time, additions: nothing that is deleted or
+answered rests on them."""
 
 READS = {
     "generations": lambda transaction: transaction.history.log(),

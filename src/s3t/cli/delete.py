@@ -163,13 +163,15 @@ def _in_words(location: Location) -> str:
 
 
 def log(run: RunOrServerArgument = None, url: UrlOption = None) -> Iterator[Output]:
-    """Show every deletion: how many records it took, and when it was received, accepted, effective and erased.
+    """Show every deletion: how many records it took, and when it was received, accepted, effective and erased; and
+    every addition.
 
     The log holds no names. To find the deletion of a record, give its name to s3t locate.
     """
     with opened(run, url) as target:
         entries = target.log()
-    yield Output({"log": entries})
+        additions = target.additions() if url is None else ()
+    yield Output({"log": entries} | ({"additions": additions} if url is None else {}))
     creation, *deletions = entries
     since = f"since {moment(creation.received_at)} UTC, when the run was made"
     rows = [
@@ -179,6 +181,13 @@ def log(run: RunOrServerArgument = None, url: UrlOption = None) -> Iterator[Outp
     ]
     typer.echo(f"{counted(len(deletions), 'deletion')} {since}")
     print_table("", rows, width=WIDTH)
+    if additions:
+        came = [
+            {"addition": each.addition, "added (UTC)": moment(each.added_at)}
+            | {"records": each.records, "readmitted": each.readmitted}
+            for each in additions
+        ]
+        print_table(counted(len(additions), "addition"), came, width=WIDTH)
     for entry in deletions:
         if entry.to_withdraw:
             typer.echo(f"generation {entry.generation}: {remedy(entry, None, run or url)}")

@@ -29,6 +29,7 @@ from sqlalchemy.schema import SchemaItem
 
 from s3t.core import Kind, Place, Stage
 from s3t.ledger.state import Clone, DepthChange, ExportRow, RecordRow
+from s3t.results.log import AdditionEntry
 from s3t.results.serving import Held, Repair, Token, Visit
 
 MAC = "mac"
@@ -207,6 +208,9 @@ slices = _table(
     Column("after", Integer, nullable=False),  # the newest generation when it was added
 )
 """Segments of slices, and how many records each holds."""
+
+additions = _table_of(AdditionEntry, "additions", key="addition", checked=False)
+"""What came after init, for those who look on. Nothing is decided by it, so it has no check."""
 
 records = _table_of(
     RecordRow,

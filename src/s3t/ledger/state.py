@@ -187,6 +187,8 @@ class Incoming:
     records: Iterable[RecordRow]
     back: Mapping[bytes, int]
     """Tokens that were deleted, by these generations, and are to come back."""
+    readmitted: int
+    """Records that come back, or whose subject does."""
     learn_every: int | None
     """All that was added is to be learned when so many additions wait."""
 

@@ -43,6 +43,8 @@ from s3t.ledger.state import (
     ToErase,
     Trained,
 )
+from s3t.results.base import utc
+from s3t.results.log import AdditionEntry
 
 
 class Transaction:
@@ -270,6 +272,13 @@ class Transaction:
         slices = {place: replace(state, after=after) for place, state in addition.slices.items()}
         write_slices(self.rows, slices, addition.records)
         self.note_removed(versions=versions)
+        entry = AdditionEntry(
+            addition=max(place.segment for place in slices),
+            added_at=utc(self.rows.now()),
+            records=sum(state.records for state in slices.values()),
+            readmitted=addition.readmitted,
+        )
+        self.rows.add(entry)
         self.rows.note_change()
         every = addition.learn_every
         if every is not None and self.snapshot().added - self.rows.note(LEARNED) >= every:

@@ -39,6 +39,18 @@ class LogEntry(Result):
         return "accepted" if self.effective_at is None else "effective"
 
 
+class AdditionEntry(Result):
+    """An addition in the log."""
+
+    addition: int
+    """Its number, counted from 1."""
+    added_at: Time
+    records: int
+    """Records that came with it."""
+    readmitted: int
+    """Those of them that had been deleted on request, or whose subject had, and came back."""
+
+
 class Location(Result):
     """Presence of one name in the run."""
 

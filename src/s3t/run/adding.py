@@ -433,7 +433,8 @@ def _put(
                 waiting.add(place, record_rows(place, window, parts.secret))
         every = parts.recipe.additions.learn_every
         return parts.deleter.exchange(
-            request, Incoming(slices=states, records=waiting, back=change.back, learn_every=every)
+            request,
+            Incoming(slices=states, records=waiting, back=change.back, readmitted=change.readmitted, learn_every=every),
         )
     except BaseException:
         # Current ones are left out. Whoever took the lock may have erased some.

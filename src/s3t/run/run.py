@@ -15,6 +15,7 @@ from s3t.aftermath import NOTHING_CHANGED, RUN_MADE, after_refusal
 from s3t.errors import InputError
 from s3t.events import Progress, silent
 from s3t.progress import watched
+from s3t.results.log import AdditionEntry, LogEntry
 from s3t.run import adding, deleting, locating, training
 from s3t.run.orders import Addition
 from s3t.run.parts import Parts
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from s3t.records.reading import Data
     from s3t.results.answers import Evaluation, Likelihoods, Predictions, Texts
     from s3t.results.changes import Audit, Exports, Reconciliation
-    from s3t.results.log import LogEntry
     from s3t.results.state import Forecast, Status
     from s3t.run.answerer import State
     from s3t.run.approvals import Approvals
@@ -381,6 +381,11 @@ class Run:
         """Every deletion, or some, with the times at which it was accepted, effective and erased; entry 0 is init's."""
         with self.parts.ledger.reading() as transaction:
             return tuple(transaction.history.log(generations))
+
+    def additions(self) -> tuple[AdditionEntry, ...]:
+        """What came after `create`, and when."""
+        with self.parts.ledger.reading() as transaction:
+            return tuple(transaction.rows.all(AdditionEntry))
 
     def export(
         self,
