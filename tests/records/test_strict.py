@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import uuid
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -77,17 +78,88 @@ def test_rows_between_two_stray_quotes_are_refused_with_the_line_of_the_first(wh
     assert "TV" not in str(refused.value)
 
 
-def test_texts_of_several_lines_and_commas_are_no_rows(tmp_path, text_model):
-    texts = ["Dear Sir,\nI ask, again, and\nthank you", "a,b,c,d\ne,f,g,h", "pos\nneg", "1,c1\n,,,\n"]
-    rows = [[number, f"c{number}", text, "pos"] for number, text in enumerate(texts)] + [[9, "c9", "x", "neg"]]
-    with (tmp_path / "x.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([["id", "customer", "text", "label"], *rows])
-    assert ingest(tmp_path / "x.csv", labelled(text_model)).rows["text"].to_pylist()[: len(texts)] == texts
-
-
 def labelled(model):
     columns = {"id": "id", "subject": "customer", "text": "text", "label": "label"}
     return recipe_from(tiny.recipe(model) | {"columns": columns, "labels": ["pos", "neg"]})
+
+
+OF_NUMBERS = {"task": "text-regression", "columns": {"text": "text", "label": "score"}}
+OF_TAGS = {
+    "task": "text-multi-label-classification",
+    "columns": {"text": "text", "label": "tags", "delimiter": ";"},
+    "labels": list("abcd"),
+}
+OF_ANSWERS = {"task": "causal-lm", "columns": {"prompt": "text", "completion": "more"}}
+OF_TEXTS = {"task": "causal-lm", "columns": {"text": "text"}}
+WITHOUT_KNOWN_LABEL = {
+    "id,customer,text,score": OF_NUMBERS,
+    "text,score": OF_NUMBERS,
+    "id,customer,text,tags": OF_TAGS,
+    "text,tags": OF_TAGS,
+    "id,customer,text,more": OF_ANSWERS,
+    "id,text,more": OF_ANSWERS,
+    "text,customer": OF_TEXTS,
+    "mail,text": OF_TEXTS,
+    "id,text": OF_TEXTS,
+    "text,id": OF_TEXTS,
+    "uuid,text": OF_TEXTS,
+}
+ROLES = {"id": "id", "uuid": "id", "customer": "subject", "mail": "subject"}
+
+
+def rows_of(header, texts):
+    """Rows of ten people, or of one for each text."""
+    cells = {
+        "id": str,
+        "uuid": lambda n: str(uuid.uuid5(uuid.NAMESPACE_OID, str(n))),
+        "customer": lambda n: f"c{n}",
+        "mail": lambda n: f"{chr(97 + n) * 3}@x.org",
+        "text": lambda n: texts[n - 1],
+        "more": lambda n: f"answer {n}",
+        "score": lambda n: f"{n / 4 - 1:.2f}",
+        "tags": lambda n: ";".join("abcd"[n % 3 : n % 3 + 1 + n % 2]),
+    }
+    return [[cells[name](n) for name in header] for n in range(1, len(texts) + 1)]
+
+
+def taken_in(path, header, model):
+    content = WITHOUT_KNOWN_LABEL[header]
+    owners = {ROLES[name]: name for name in header.split(",") if name in ROLES}
+    return ingest(path, recipe_from(content | {"base_model": str(model), "columns": content["columns"] | owners}))
+
+
+@pytest.mark.parametrize("last", [6, 9])
+@pytest.mark.parametrize("header", WITHOUT_KNOWN_LABEL)
+def test_rows_that_no_known_label_tells_are_refused_between_two_stray_quotes(header, last, tmp_path, text_model):
+    texts = [{5: '"12 inch TV', last: 'TV of 12"'}.get(n, f"case {n}") for n in range(1, 11)]
+    lines = [header, *(",".join(row) for row in rows_of(header.split(","), texts))]
+    (tmp_path / "x.csv").write_text("\n".join(lines))
+    with pytest.raises(DataError, match="line 6: column 'text' holds other rows, between a stray quote"):
+        taken_in(tmp_path / "x.csv", header, text_model)
+
+
+@pytest.mark.parametrize("header", WITHOUT_KNOWN_LABEL)
+def test_texts_of_several_lines_and_commas_are_no_rows(header, tmp_path, text_model):
+    texts = [
+        "Dear Sir,\nI ask, again, and\nthank you",
+        "a,b,c,d\ne,f,g,h",
+        "Ann Lee\n12, Main Street\nSpringfield, IL, 62701",
+        "12, Main Street\n40, Main Street",
+        "Two roads diverged in a yellow wood,\nAnd sorry I could not travel both",
+        "for i in range(1,10):\n    print(i,i*2)\n",
+        "def f(a,b):\n    return a,b",
+        "name,age\nAnn,12\nBob,15",
+        "my list:\n1,apple\n2,pear",
+        "id,customer,text\n1,c1,foo\n2,c2,bar",
+        "it cost me 1,000\nand broke",
+        "2024-01-02,ok\n2024-01-03,no",
+        "1,2\n3,4",
+        "pos\nneg",
+        "1,c1\n,,,\n",
+    ]
+    with (tmp_path / "x.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([header.split(","), *rows_of(header.split(","), texts)])
+    assert taken_in(tmp_path / "x.csv", header, text_model).rows.num_rows == len(texts)
 
 
 @pytest.mark.parametrize("column", ["record", "subject"])

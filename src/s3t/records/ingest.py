@@ -292,30 +292,60 @@ class Checks:
         return replace(table, rows=rows)
 
     def _check_quotes(self, table: Table) -> None:
-        """Look for rows of other people within a text, where a stray quote and a later one put them. A line of a text
-        is such a row if it has as many cells, and a known label (else a known subject) in its column."""
-        rows, delimiter = table.rows, table.problems.positions.delimiter
-        names = rows.column_names
-        telling = next((name for name in (self._columns.label, self._columns.subject) if name in names), None)
-        if delimiter is None or telling is None:
+        """Look for rows of other people within a cell, where a stray quote and a later one put them. Then each line of
+        the cell is a row, the first and the last one with the row's own cells, and none has the id of another row.
+        One has a known label; or its id, subject and number look like others', with a digit or a known subject."""
+        rows, delimiter, columns = table.rows, table.problems.positions.delimiter, self._columns
+        names, of_numbers = rows.column_names, self._recipe.task.target.column == "number"
+        wanted = (columns.id, columns.subject, columns.label)
+        id, subject, label = (names.index(name) if name in names else -1 for name in wanted)
+        telling = {id, subject, label} - {-1}
+        if delimiter is None or not telling:
             return
-        at = names.index(telling)
-        known = {*rows.column(at).to_pylist()} - {"", None}
 
-        def holds(line: str, count: int, place: int) -> bool:
-            cells = line.split(delimiter)
-            return 0 <= place < len(cells) == count and cells[place] in known
+        def values(at: int, cell: str) -> set[str]:
+            return {*cell.split((at == label and columns.delimiter) or "\0")} - {""}
+
+        @functools.cache
+        def known(at: int) -> set[str]:
+            declared = (self._declared or ()) if at == label else ()
+            return {*declared, *(value for cell in Cells(rows.column(at)) for value in values(at, cell))}
+
+        @functools.cache
+        def looks(at: int) -> set[str]:
+            return {*map(_look, known(at))}
+
+        @functools.cache
+        def lengths() -> set[int]:
+            return {len(name) + more for name in known(id) for more in (-1, 0, 1)}
+
+        def fits(cells: list[str]) -> bool:
+            if len(cells) != len(names) or id < 0 or not cells[id]:
+                return len(cells) == len(names)
+            return cells[id] not in known(id) and len(cells[id]) in lengths()
+
+        def is_told(cells: list[str]) -> bool:
+            if label >= 0 and not of_numbers and cells[label] and values(label, cells[label]) <= known(label):
+                return True
+            found = {
+                at: _look(cells[at])
+                for at in telling - (set() if of_numbers else {label})
+                if cells[at] and not (at > 0 and cells[at].isdigit() and cells[at - 1][-1:].isdigit())  # as in 1,000
+            }
+            is_known = subject in found and cells[subject] in known(subject)
+            return (
+                not any(cell.startswith(" ") for cell in cells[1:])  # people write a blank after a comma
+                and all(look in looks(at) for at, look in found.items())
+                and (is_known or any({"0", "@"} & {*look} for look in found.values()))
+            )
 
         for place, name in enumerate(names):
             for row, cell in enumerate(Cells(rows.column(place)), table.first):
-                if place == at or not cell or not ("\n" in cell or "\r" in cell):
+                if not cell or not ("\n" in cell or "\r" in cell):
                     continue
-                first, *between, last = _LINE_END.split(cell)
-                if (
-                    holds(first, len(names) - place, at - place)
-                    or any(holds(line, len(names), at) for line in between)
-                    or holds(last, place + 1, at)
-                ):
+                *lines, last = _LINE_END.split(delimiter * place + cell + delimiter * (len(names) - 1 - place))
+                within = [line.split(delimiter) for line in (*filter(None, lines), last)]
+                if all(map(fits, within)) and any(map(is_told, within)):
                     what = f"column {name!r} holds other rows, between a stray quote and the next one"
                     remedy = 'take the quotes away, or double them (""), or, if the text is so, give JSON lines'
                     table.problems.add(f"{what}; {remedy}", row)
@@ -409,6 +439,16 @@ class Checks:
         groups: list[str | None] = column.to_pylist()
         self._groups_of_subjects.add(Cells(subjects), groups)
         return groups
+
+
+def _look(name: str) -> str:
+    """What a name looks like: 0 for each word with a digit, else a; and # if it has no letter.
+
+    >>> _look("c-7 b"), _look("ann.lee@x.org"), _look("1.5")
+    ('0 a', 'a@a', '0#')
+    """
+    words = re.sub(r"[\w.+-]+", lambda word: "0" if re.search(r"\d", word[0]) else "a", name)
+    return words if name.upper() != name.lower() else f"{words}#"
 
 
 def _differs_unseen(other: str) -> str:
