@@ -1,12 +1,14 @@
 """The operator's commands: delete with a key, locate, log, erase, reconcile, destroy-key, status."""
 
 import contextlib
+import io
 import json
 import re
 import shutil
 import subprocess
 import sys
 from datetime import datetime
+from pathlib import Path
 from types import SimpleNamespace
 
 import pandas as pd
@@ -15,11 +17,12 @@ import typer
 from typer.testing import CliRunner
 
 import s3t
-from s3t.cli import delete
+from s3t.cli import app, delete
 from s3t.cli.app import app_of
 from s3t.cli.display import remedy
 from s3t.deletion import protocol
 from s3t.ledger.presence import Uses
+from s3t.program import set_up_streams
 from s3t.records.requests import other_forms
 from s3t.results.log import LogEntry
 from s3t.run import training
@@ -538,6 +541,22 @@ def test_a_closed_or_full_stream_fails_no_deletion_that_is_done(run, streams):
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert document("locate", run, "--record", "r3")["located"][0]["state"] == "erased"
+
+
+@pytest.mark.parametrize(("stdout", "status"), [("/dev/full", 1), ("/dev/null", 0)])
+def test_a_deletion_that_cannot_be_printed_is_repaired_as_the_recipe_says(run, stdout, status, tmp_path, monkeypatch):
+    """A closed stdout leads to the null device."""
+    tiny.change_recipe(run, deletion={"repair": "eager"})
+    told = tmp_path / "told"
+    with monkeypatch.context() as patch, Path(stdout).open("wb") as out, told.open("wb") as err:
+        patch.setattr(sys, "stdout", io.TextIOWrapper(out))
+        patch.setattr(sys, "stderr", io.TextIOWrapper(err))
+        set_up_streams()
+        with pytest.raises(SystemExit) as ended:
+            app.run(["delete", str(run), "--record", "r3"])
+    assert (ended.value.code, "No space left" in told.read_text()) == (status, status == 1)
+    found = document("status", run)
+    assert (found["records"], found["missing"]) == (23, 0)
 
 
 def test_names_from_a_closed_stdin_are_no_names(run):

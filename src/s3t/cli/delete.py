@@ -95,11 +95,13 @@ def delete(
             _ask(target.delete(**asked, dry_run=True))
         of_run = {"repair": False, "progress": ProgressBar()} if url is None else {}
         done = target.delete(**asked, dry_run=dry_run, **of_run)
-        if not as_json:  # now: a repair may take long
-            with printing():
-                print_deletion(done, run or url)
-        if url is None and (done.repair_due or done.heads_due) and not dry_run:
-            done = _repaired(target, done, as_json=as_json)
+        try:
+            if not as_json:  # now: a repair may take long
+                with printing():
+                    print_deletion(done, run or url)
+        finally:  # also if stdout is full
+            if url is None and (done.repair_due or done.heads_due) and not dry_run:
+                done = _repaired(target, done, as_json=as_json)
     for warning in done.warnings if as_json else ():
         typer.echo(f"s3t: warning: {warning}", err=True)
     yield Output(done, failed=bool(done.held or done.repair_failed))
