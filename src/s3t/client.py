@@ -17,7 +17,7 @@ from s3t.errors import InputError, ServerError
 from s3t.records.requests import requested_names
 from s3t.results.changes import Added, Deletion
 from s3t.results.log import Location, LogEntry
-from s3t.results.serving import Held, Repair
+from s3t.results.serving import Approved, Held, Repair
 from s3t.results.state import Forecast, Status
 
 _AGAIN = (429, 502, 503, 504)
@@ -124,10 +124,10 @@ class Client(AbstractContextManager["Client"]):
         """Deletions that wait for an operator, or waited, the newest first; without names."""
         return tuple(_parsed(Held, each) for each in self._ask("GET", "/v1/held")["held"])
 
-    def approve(self, held: str) -> Held:
+    def approve(self, held: str) -> Approved:
         """Carry out a held deletion, by its id. For operators: not with the token that asked for it (403), nor if it
         was refused (409)."""
-        return _parsed(Held, self._ask("POST", f"/v1/held/{held}/approve"))
+        return _parsed(Approved, self._ask("POST", f"/v1/held/{held}/approve"))
 
     def refuse(self, held: str, reason: str) -> Held:
         """Refuse a held deletion, by its id. For operators; not if it was approved (409).

@@ -9,7 +9,7 @@ from anyio import to_thread
 
 from s3t.deletion.holding import Limits
 from s3t.results.changes import Deletion
-from s3t.results.serving import Held
+from s3t.results.serving import Approved, Held
 from s3t_server.callers import Caller
 from s3t_server.documents import DeletionRequest
 from s3t_server.problems import Refused
@@ -44,12 +44,12 @@ async def delete(served: ServedRun, asked: DeletionRequest, caller: Caller, *, k
     return await to_thread.run_sync(act, limiter=served.deletions)
 
 
-async def approve(served: ServedRun, id: str, caller: Caller) -> Held:
+async def approve(served: ServedRun, id: str, caller: Caller) -> Approved:
     """Approve a held request, and carry it out. The caller has the scope operate."""
 
-    def act() -> Held:
+    def act() -> Approved:
         held = held_request(served, id)
-        done = served.run.approvals.approve(id, by=caller.ledger_name)
+        done = served.run.approvals.approve(id, by=caller.ledger_name, repair=False)
         if held.done_at is None and done.deletion is not None:
             served.metrics.deleted(served.name, served.run.log([done.deletion])[0].records)
         return done

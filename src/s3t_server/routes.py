@@ -18,7 +18,7 @@ from s3t.json_text import JsonError, read_json
 from s3t.results.answers import Predictions
 from s3t.results.changes import Added, Deletion
 from s3t.results.log import Location, LogEntry
-from s3t.results.serving import Held, Repair
+from s3t.results.serving import Approved, Held, Repair
 from s3t.results.state import Forecast, Status
 from s3t_server import deleting
 from s3t_server.answering import EVENTS, GENERATION_HEADER, answer
@@ -245,7 +245,7 @@ def one(id: str, served: Served, caller: _Reader) -> PlannedRequest:
 
 
 @HELD.post("/{id}/approve", summary="Approve a held deletion", responses=refusals(404, 409))
-async def approve(id: str, served: Served, caller: _Operator) -> Held:
+async def approve(id: str, served: Served, caller: _Operator) -> Approved:
     """Carry it out. Not with the token that asked for it."""
     return await deleting.approve(served, id, caller)
 

@@ -227,6 +227,22 @@ def test_an_approval_that_was_killed_before_it_was_carried_out_goes_on(run, made
         assert names_in(again) == []
 
 
+def test_an_approval_after_which_nothing_answers_is_told_by_the_next_opening_and_repaired_by_who_approves(
+    trained, caplog
+):
+    tiny.change_recipe(trained.path, deletion={})
+    with s3t.Run.open(trained.path) as run:
+        held = ask(run, records=tiny.text_table().id[:-1])
+        with killed_at_acceptance():
+            run.approvals.approve(held.id, by="ops")
+    with s3t.Run.open(trained.path) as run:
+        (outage,) = run.status().outage
+        assert f"request {held.id}, approved, was carried out: {outage}" in caplog.text
+        done = run.approvals.approve(held.id, by="ops")
+        assert (done.outcome.repair_due, done.outcome.repair.missing) == (True, 0)
+        assert done.outcome.warnings == run.status().outage == ()
+
+
 def test_one_of_several_parts_that_was_killed_between_two_goes_on_with_the_rest(run, monkeypatch):
     monkeypatch.setattr(protocol, "BATCH_NAMES", 2)
     names = ["r1", "r2", "r3", "r4", "r5"]

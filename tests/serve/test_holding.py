@@ -50,6 +50,14 @@ def test_a_held_request_is_approved_by_another_token(client, tokens, path):
     assert again.status_code == 409
 
 
+def test_an_approval_after_which_nothing_answers_says_so_and_leaves_the_repair_to_the_server(client, tokens):
+    held = delete(client, tokens["delete"], RECORDS[:-1]).json()["held"]
+    with s3t.Client(str(client.base_url), tokens["operate"]) as operator:
+        done = operator.approve(held)
+    assert (done.outcome.deleted, done.outcome.repair) == (len(RECORDS) - 1, None)
+    assert done.outcome.warnings[0].startswith("NO SHARD ANSWERS")
+
+
 def test_a_refused_request_deletes_nothing(client, tokens, path):
     held = delete(client, tokens["delete"], RECORDS[:3], **{"Idempotency-Key": "k"}).json()["held"]
     with s3t.Client(str(client.base_url), tokens["operate"]) as operator:

@@ -95,21 +95,9 @@ def delete(
             _ask(target.delete(**asked, dry_run=True))
         of_run = {"repair": False, "progress": ProgressBar()} if url is None else {}
         done = target.delete(**asked, dry_run=dry_run, **of_run)
-        try:
-            if not as_json:  # now: a repair may take long
-                with printing():
-                    print_deletion(done, run or url)
-        finally:  # also if stdout is full
-            if url is None and (done.repair_due or done.heads_due) and not dry_run:
-                done = _repaired(target, done, as_json=as_json)
-    for warning in done.warnings if as_json else ():
-        typer.echo(f"s3t: warning: {warning}", err=True)
+        done = told_and_repaired(target, done, run or url, repairs=url is None and not dry_run, as_json=as_json)
     yield Output(done, failed=bool(done.held or done.repair_failed))
-    if done.repair is not None:
-        noun, why = ("stage", "deletion.repair") if done.repair_due else ("readout", "head: ridge")
-        typer.echo(f"{counted(done.repair.trained, noun)} repaired in {done.repair.seconds:.1f} s, as {why} says")
-        for warning in done.warnings:
-            typer.echo(f"warning: {warning}")
+    print_repair(done)
 
 
 def _ask(planned: Deletion) -> None:
@@ -121,6 +109,29 @@ def _ask(planned: Deletion) -> None:
     if not typer.confirm(f"Delete {counted(planned.deleted, 'record')}?", err=True):
         typer.echo("nothing was deleted", err=True)
         raise typer.Exit(FAILED)
+
+
+def told_and_repaired(target: Any, done: Deletion, where: Any, *, repairs: bool, as_json: bool) -> Deletion:
+    """The deletion, printed with its warnings, with the repair after it that the recipe asks for."""
+    try:
+        if not as_json:  # now: a repair may take long
+            with printing():
+                print_deletion(done, where)
+    finally:  # also if stdout is full
+        if repairs and (done.repair_due or done.heads_due):
+            done = _repaired(target, done, as_json=as_json)
+    for warning in done.warnings if as_json else ():
+        typer.echo(f"s3t: warning: {warning}", err=True)
+    return done
+
+
+def print_repair(done: Deletion) -> None:
+    """Print the repair after a deletion, if there was one."""
+    if done.repair is not None:
+        noun, why = ("stage", "deletion.repair") if done.repair_due else ("readout", "head: ridge")
+        typer.echo(f"{counted(done.repair.trained, noun)} repaired in {done.repair.seconds:.1f} s, as {why} says")
+        for warning in done.warnings:
+            typer.echo(f"warning: {warning}")
 
 
 def _repaired(run: s3t.Run, done: Deletion, *, as_json: bool) -> Deletion:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, PlainSerializer, computed_field
 
 from s3t.results.base import Result, Time
+from s3t.results.changes import Deletion
 
 
 class Token(Result):
@@ -85,6 +86,13 @@ class Held(Result):
         if not self.approved:
             return "refused"
         return "approved" if self.done_at is None else "done"
+
+
+class Approved(Held):
+    """A request for deletion that an operator has approved, and what became of it."""
+
+    outcome: Deletion
+    """The deletion, without names: of these only tokens are kept."""
 
 
 class Repair(Result):

@@ -6,6 +6,7 @@ The ledger keeps the tokens of a held request's names, so carrying it out reads 
 from __future__ import annotations
 
 import hashlib
+import logging
 import secrets
 import time
 import unicodedata
@@ -19,14 +20,17 @@ from s3t.aftermath import APPROVED, NOTHING_CHANGED, OUT_OF_USE, after_refusal
 from s3t.deletion.acceptance import Request
 from s3t.deletion.grouping import Grouped
 from s3t.deletion.holding import Limits, why_held
+from s3t.deletion.protocol import Outcome
 from s3t.errors import DecidedError, FsyncError, InputError, OwnRequestError, S3TError, TooManyHeldError
+from s3t.events import Progress, silent
 from s3t.ledger import Transaction
 from s3t.records.requests import requested, requested_names
 from s3t.results.base import utc
 from s3t.results.changes import Deletion
-from s3t.results.serving import Held
-from s3t.run.deleting import deletion_of
+from s3t.results.serving import Approved, Held
+from s3t.run.deleting import deletion_of, repaired
 from s3t.run.parts import Parts
+from s3t.run.reporting import outage_of
 
 _GROUP = 64
 MOST_WAITING = 100
@@ -92,11 +96,11 @@ class Approvals:
         It looks at the names alone, not at the key: a request that cannot be approved any more is shown, to be refused.
         """
         outcome = self._parts.deleter.delete(replace(self._request(held.id), key=None), dry_run=True)
-        planned = deletion_of(self._parts, outcome, dry_run=True)
-        return planned.model_copy(update={"already": None, "unknown": None})  # of its names only tokens are kept
+        return self._told(outcome, dry_run=True)
 
-    def approve(self, id: str, *, by: str) -> Held:
-        """Approve a held request, and carry it out. What a crash stops here, the next opening goes on with."""
+    def approve(self, id: str, *, by: str, repair: bool = True, progress: Progress = silent) -> Approved:
+        """Approve a held request, and carry it out. What a crash stops here, the next opening goes on with. Then repair
+        as `Run.delete` does, which has these arguments, too."""
         with after_refusal(NOTHING_CHANGED):
             self._parts.check_changeable()
             self._parts.check_trainable()
@@ -113,9 +117,12 @@ class Approvals:
                     reason = f"the idempotency key of {id} was used for other names since; refuse the request"
                     raise DecidedError("the approval", reason)
                 transaction.held.decide(id, by=by, approved=True)
-        self._carry_out(id, until_erased=True)
-        with after_refusal(OUT_OF_USE), self._parts.ledger.reading() as transaction:
-            return _known(transaction, id)
+        outcome = self._carry_out(id, until_erased=True)
+        with after_refusal(OUT_OF_USE):
+            with self._parts.ledger.reading() as transaction:
+                held = _known(transaction, id)
+            done = self._told(outcome, dry_run=False)
+        return Approved(**dict(held), outcome=repaired(self._parts, done, progress) if repair else done)
 
     def refuse(self, id: str, *, by: str, reason: str) -> Held:
         """Refuse a held request: nothing is deleted, and its names are forgotten.
@@ -146,16 +153,22 @@ class Approvals:
         errors: dict[str, S3TError] = {}
         for id in left:
             try:
-                self._carry_out(id, until_erased=False)
+                outcome = self._carry_out(id, until_erased=False)
+                for warning in outage_of(self._parts, outcome.after):
+                    logging.getLogger("s3t.run").warning("request %s, approved, was carried out: %s", id, warning)
             except FsyncError:
                 raise
             except S3TError as error:  # the others, and answers, must not wait for it
                 errors[id] = error
         return errors
 
-    def _carry_out(self, id: str, *, until_erased: bool) -> None:
+    def _told(self, outcome: Outcome, *, dry_run: bool) -> Deletion:
+        done = deletion_of(self._parts, outcome, dry_run=dry_run)
+        return done.model_copy(update={"already": None, "unknown": None})  # of its names only tokens are kept
+
+    def _carry_out(self, id: str, *, until_erased: bool) -> Outcome:
         try:
-            self._parts.deleter.delete(self._request(id), until_erased=until_erased)
+            return self._parts.deleter.delete(self._request(id), until_erased=until_erased)
         except S3TError as error:
             if error.aftermath in (None, NOTHING_CHANGED):
                 error.aftermath = APPROVED

@@ -171,7 +171,12 @@ def _deleted(
         parts.presence.start()
     with after_refusal(OUT_OF_USE if outcome.entries else NOTHING_CHANGED):
         done = deletion_of(parts, outcome, dry_run=dry_run)
-    if dry_run or not (repair and wait) or not (done.repair_due or done.heads_due):
+    return repaired(parts, done, progress) if repair and wait and not dry_run else done
+
+
+def repaired(parts: Parts, done: Deletion, progress: Progress) -> Deletion:
+    """A deletion with the repair after it, if the recipe asks for one."""
+    if not (done.repair_due or done.heads_due):
         return done
     try:
         repaired = train_missing(parts, progress, until=math.inf if done.repair_due else 0)

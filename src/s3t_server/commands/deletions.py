@@ -9,9 +9,10 @@ import typer
 from typer import Argument, Option
 
 import s3t
+from s3t.cli.delete import print_repair, told_and_repaired
 from s3t.cli.display import moment
 from s3t.cli.options import RunArgument
-from s3t.cli.output import Output
+from s3t.cli.output import JsonOption, Output
 from s3t.errors import InputError
 from s3t.wording import counted
 
@@ -41,11 +42,13 @@ def held(
     _print(found)
 
 
-def approve(run: RunArgument, id: IdArgument) -> Iterator[Output]:
-    """Carry a held request out. When the command returns, its records are durably out of use."""
+def approve(run: RunArgument, id: IdArgument, as_json: JsonOption = False) -> Iterator[Output]:
+    """Carry a held request out, as s3t delete would. When the command returns, its records are durably out of use."""
     with s3t.Run.open(run) as opened:
-        done = opened.approvals.approve(id, by=BY)
-    yield Output(done)
+        done = opened.approvals.approve(id, by=BY, repair=False)
+        outcome = told_and_repaired(opened, done.outcome, run, repairs=True, as_json=as_json)
+    yield Output(done.model_copy(update={"outcome": outcome}), failed=outcome.repair_failed is not None)
+    print_repair(outcome)
     typer.echo(_in_words(done))
 
 
