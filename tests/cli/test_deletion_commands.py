@@ -20,6 +20,7 @@ import s3t
 from s3t.cli import app, delete
 from s3t.cli.app import app_of
 from s3t.cli.display import remedy
+from s3t.cli.options import TOKEN
 from s3t.deletion import protocol
 from s3t.ledger.presence import Uses
 from s3t.program import set_up_streams
@@ -27,8 +28,10 @@ from s3t.records.requests import other_forms
 from s3t.results.log import LogEntry
 from s3t.run import training
 from s3t.run.parts import LazyWorkshop
+from s3t_server.tokens import Access
 from testing import tiny
 from testing.roles import roles
+from testing.served import serving
 from tests.cli.typed import document, in_slices, invoke, problems
 
 TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
@@ -520,6 +523,20 @@ def test_at_a_terminal_the_last_answer_goes_only_after_a_question(
         asked = at_a_terminal(patch, answer)
         with contextlib.suppress(typer.Exit):
             next(delete.delete(run, record=last[:-1], yes="--yes" in options))
+    assert len(asked) == questions
+    assert document("status", run)["records"] == left
+
+
+@pytest.mark.parametrize(("scopes", "questions", "left"), [(["delete", "operate"], 1, 24), (["delete"], 0, 1)])
+def test_at_a_terminal_the_last_answer_of_a_server_goes_only_after_a_question_if_the_token_may_know(
+    run, last, monkeypatch, scopes, questions, left
+):
+    with s3t.Run.open(run) as opened:
+        monkeypatch.setenv(TOKEN, Access(opened).create("app", scopes=scopes)[1])
+    with serving(run, hold_records=None, hold_share=None) as client, monkeypatch.context() as patch:
+        asked = at_a_terminal(patch, False)
+        with contextlib.suppress(typer.Exit):
+            next(delete.delete(record=last[:-1], url=str(client.base_url)))
     assert len(asked) == questions
     assert document("status", run)["records"] == left
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -91,8 +92,8 @@ def delete(
     records, subjects = names_in(record, subject, file, verb="delete")
     asked: dict[str, Any] = {"records": records, "subjects": subjects, "key": key, "strict": strict}
     with opened(run, url, moved=moved) as target:
-        if url is None and not dry_run and not yes and sys.stdin.isatty() and sys.stderr.isatty():
-            _ask(target.delete(**asked, dry_run=True))
+        if not dry_run and not yes and sys.stdin.isatty() and sys.stderr.isatty():
+            _ask(target, asked)
         of_run = {"repair": False, "progress": ProgressBar()} if url is None else {}
         done = target.delete(**asked, dry_run=dry_run, **of_run)
         done = told_and_repaired(target, done, run or url, repairs=url is None and not dry_run, as_json=as_json)
@@ -100,8 +101,14 @@ def delete(
     print_repair(done)
 
 
-def _ask(planned: Deletion) -> None:
+def _ask(target: Any, asked: dict[str, Any]) -> None:
     """Ask a person before nothing answers any more. A script is not asked, lest a person's request waits for it."""
+    try:
+        planned = target.delete(**asked, dry_run=True)
+    except s3t.ServerError as error:
+        if error.status != HTTPStatus.FORBIDDEN:
+            raise
+        return  # the token's scopes do not allow a forecast
     if not any(planned.depths_before) or any(planned.depths_after):
         return
     for warning in planned.warnings:
