@@ -264,6 +264,17 @@ def test_a_chat_in_a_cell_that_gives_a_key_twice_is_refused(tmp_path):
             ingest(tmp_path / name, recipe_from(content))
 
 
+@pytest.mark.parametrize("reader", [ingest, lambda path, _: list(read_rows(path, "parquet", size=5))])
+def test_mappings_of_arrow_that_give_a_field_twice_are_refused_by_their_column(reader, tmp_path):
+    turns = pa.StructArray.from_arrays([pa.array(["a", "b"])] * 3, names=["role", "content", "content"])
+    table = pa.table({"chat": pa.ListArray.from_arrays(pa.array([0, 2]), turns)})
+    recipe = recipe_from({"task": "causal-lm", "base_model": "m", "columns": {"messages": "chat"}})
+    pa.parquet.write_table(table, tmp_path / "x.parquet")
+    for data in (tmp_path / "x.parquet", *([table] if reader is ingest else [])):
+        with pytest.raises(DataError, match="column 'chat' holds mappings that give a field twice; keep one of the"):
+            reader(data, recipe)
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [

@@ -510,9 +510,13 @@ def _from_frame(frame: pd.DataFrame, columns: Mapping[str, Kind], problems: Prob
 
 
 def _check_decodable(rows: pa.Table, columns: Container[str], problems: Problems, first: int) -> None:
-    """Add the problems of text that is not UTF-8: arrow takes it over unseen, and fails where it is first read."""
+    """Add the problems of text that is not UTF-8, and of mappings that no reader tells apart: arrow takes both over
+    unseen, and fails where they are first read."""
     for name, column in zip(rows.column_names, rows.columns, strict=True):
         if name not in columns:
+            continue
+        if _repeats_a_field(column.type):
+            problems.add(f"column {name!r} holds mappings that give a field twice; keep one of the two")
             continue
         try:
             column.validate(full=True)
@@ -522,6 +526,11 @@ def _check_decodable(rows: pa.Table, columns: Container[str], problems: Problems
                 problems.add(f"column {name!r} is not UTF-8 text; correct it", first + row)
             if not bad:
                 problems.add(f"column {name!r} is damaged; export it again")
+
+
+def _repeats_a_field(kind: pa.DataType) -> bool:
+    fields = [kind.field(place) for place in range(kind.num_fields)]
+    return len({field.name for field in fields}) < len(fields) or any(_repeats_a_field(field.type) for field in fields)
 
 
 def _readable(value: Any) -> bool:
