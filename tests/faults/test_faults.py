@@ -29,6 +29,14 @@ def assert_all_promises_kept(client: Client, trials: list[Trial]) -> None:
     assert len(missed) <= len(trials) // 50, "faults that did not happen:\n" + "\n".join(missed)
 
 
+@pytest.mark.parametrize("scenario", ["clone", "approve", "export-and-delete", "serve", "delete-open"])
+def test_killed_and_opened_again_nothing_is_lost_and_nothing_comes_back(client_on_sqlite, scenario):
+    """A few of those below, in `make test`."""
+    points = len(client_on_sqlite.points(scenario))
+    trials = [Trial(scenario=scenario, kind="kill", point=points * third // 3, seed=SEED) for third in (1, 2)]
+    assert_all_promises_kept(client_on_sqlite, trials)
+
+
 def test_a_hundred_faults_lose_no_deletion_and_bring_nothing_back(client):
     points = {name: client.points(name) for name in SCENARIOS}
     trials = draw(points, trials=100, seed=SEED, every_point=False, repair_one_in=10)
