@@ -10,6 +10,7 @@ import typer
 from typer import Argument, Option
 
 import s3t
+from s3t.cli.delete import print_repair
 from s3t.cli.display import (
     in_hours,
     print_deletion,
@@ -183,8 +184,7 @@ def expire(
 
 def _print_gone(done: s3t.Deletion, run: Path) -> None:
     print_deletion(done, run)
-    if done.repair is not None:
-        typer.echo(f"{counted(done.repair.trained, 'stage')} repaired since, in {done.repair.seconds:.1f} s")
+    print_repair(done)
     if done.repair_failed is not None:
         typer.echo(f"s3t: the deletion is done; the repair failed: {done.repair_failed}", err=True)
 
