@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from s3t.deletion.acceptance import Accepted, Acceptor, Batch
+from s3t.deletion.acceptance import Acceptor, Batch
 from s3t.deletion.protocol import Eraser
 from s3t.deletion.withdrawal import Withdrawer
 from s3t.deletion.witness import Witness
@@ -82,14 +82,14 @@ def witness_first() -> Iterator[None]:
     """A deletion is noted outside of the run before it is accepted."""
     accept = Acceptor.accept
 
-    def noted_first(acceptor: Acceptor, batches: Sequence[Batch]) -> list[Accepted | Exception]:
+    def noted_first(acceptor: Acceptor, batches: Sequence[Batch], *incoming: Any) -> Any:
         (description,) = Path(os.environ["S3T_STATE"]).parent.glob("run/run.json")
         witness = Witness.of_run(json.loads(description.read_text())["run"])
         found = acceptor.look(batches)
         witness.note(
             {result.generation: ("00", [row.token for row in result.rows]) for result in found if result.generation}
         )
-        return accept(acceptor, batches)
+        return accept(acceptor, batches, *incoming)
 
     with mock.patch.object(Acceptor, "accept", noted_first):
         yield

@@ -80,6 +80,8 @@ def with_field(field, value):
     inner = changed
     if field in OF_FORESTS:
         changed["deletion"] = {"repair": {"policy": "as-needed", "depth": 2}}
+    if above == ["retention"]:
+        changed["retention"] = {"column": "created"}
     for part in above:
         inner = inner.setdefault(part, {})
     inner[name] = [value] if field in ("image.mean", "image.std", "sequences.horizon") else value

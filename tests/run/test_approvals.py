@@ -177,10 +177,10 @@ def killed_at_acceptance(part=0):
     """Whatever is accepted first is killed before it, or a later part of a request."""
     accept, left = Acceptor.accept, itertools.count()
 
-    def act(self, batches):
+    def act(self, batches, *incoming):
         if next(left) == part:
             raise Killed
-        return accept(self, batches)
+        return accept(self, batches, *incoming)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Acceptor, "accept", act)
