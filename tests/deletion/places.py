@@ -88,9 +88,9 @@ PLACES = (
     ),
     _elsewhere(
         "records of init",
-        "unnamed files of init, on the run folder's disk",
+        "unnamed files of init, add and sync, on the run folder's disk",
         holds="all records, and keyed hashes of their ids and subjects",
-        erased="freed when init ends, or is killed",
+        erased="freed when they end, or are killed; a deletion waits for that before it counts as erased",
     ),
     _in_run(
         "slices",
