@@ -850,6 +850,7 @@ def test_a_table_may_go_on_holding_what_is_too_old(dated, tmp_path):
         on("2026-04-02")
         done = run.sync(table, max_deletions=0)
         assert (done.records, done.unchanged, done.expired, done.deletion.deleted) == (0, 18, 5, 5)
+        assert done.too_old == 6  # one of them was never there
         assert run.sync(table).deletion is None
         with pytest.raises(s3t.InputError, match=r"row 0: the date .* is older than retention"):
             run.add(table[:1])

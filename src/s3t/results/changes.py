@@ -173,6 +173,8 @@ class Added(Result):
     """Records of the data that the run holds as they are."""
     expired: int = 0
     """Records that the run held and that are too old to stay."""
+    too_old: int = 0
+    """Rows of a synchronised table that are too old to come in, or to stay."""
     readmitted: int = 0
     """Records that had been deleted, or whose subject had, and came back."""
     deletion: Deletion | None = None

@@ -143,6 +143,8 @@ class _Change:
     gone: set[str] = field(default_factory=set)
     expired: set[str] = field(default_factory=set)
     """Of those that are gone, the ones that are too old to stay."""
+    too_old: int = 0
+    """Rows of the data that are too old to come in, or to stay."""
     unchanged: int = 0
 
     def rows(self, place: Place) -> pa.Table:
@@ -191,6 +193,7 @@ def _changed(
             replaced=len(change.replaced),
             unchanged=change.unchanged,
             expired=len(change.expired),
+            too_old=change.too_old,
             readmitted=change.readmitted,
             to_learn=inventory_now(parts).to_learn(),
             due=False,
@@ -255,7 +258,8 @@ def _checked(parts: Parts, data: Data, spill: Spill, asked: _Asked) -> _Change:
     for records in Checks(recipe, fixed=parts.description.labels, old=asked.whole).windows(data):
         numbers: Sequence[int] = range(count, count := count + records.rows.num_rows)
         if retention is not None:
-            records, numbers = _since(records, numbers, retention.oldest())
+            records, numbers = _since(records, given := numbers, retention.oldest())
+            change.too_old += len(given) - len(numbers)
         owners, problems = _check_names(parts, records, change, asked, numbers), records.problems
         for number, owner, allowed in zip(numbers, owners, records.among or (), strict=False):
             if owner is not None and not asked.whole:  # a whole table tells of all records
