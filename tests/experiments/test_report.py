@@ -96,6 +96,13 @@ def rows_of(name, config, score):
         "kept_by_forests": lambda point: forests_row(config, point, ahead=score(False) < 0.6),
         "tofu": lambda point: tofu_row(config, point, spoiled=score(False) < 0.6),
         "frontier": lambda point: frontier_row(point, score(point["system"] == "full")),
+        "a_year": lambda point: {
+            "guess": 0.1,
+            **dict.fromkeys(("evening", "morning"), [score(point["system"] == "full")] * config.days),
+            "first_seconds": 40.0,
+            "night_seconds": [10.0] * config.days,
+            "stages": [{"seconds": 10.0, "share": 0.25}] * 4,
+        },
     }
     return [{**point, **made[name](point)} for point in experiment(name).points(config)]
 

@@ -25,14 +25,15 @@ OPEN = ("--no-repair", "--open", "predict", "--open", "delete", "--open", "audit
 def test_a_killed_gateway_leaves_adapters_and_the_next_one_unloads_them_before_it_answers(path, server, folder):
     engine, options = server.engine, ("--engine", server.url, "--engine-adapters", str(folder))
     with process(path, *options, *OPEN) as client:
-        before = {*engine.adapters}
         assert_as_run(predicted(client), path)
+        before = {*engine.adapters}
         os.kill(client.process.pid, signal.SIGKILL)
         client.process.wait(SECONDS)
     assert {*engine.adapters} == before
     with s3t.Run.open(path) as run:
         assert run.delete(records=["r0"]).state == "effective"  # it waits for no killed process, but for the export
-    with process(path, *options, *OPEN) as client:  # it is ready
+    with process(path, *options, *OPEN) as client:
+        assert_as_run(predicted(client), path)
         assert len(before - {*engine.adapters}) == 1
         count = len(engine.answered)
         assert_as_run(predicted(client), path)

@@ -267,9 +267,9 @@ def test_no_prediction_that_begins_after_accepted_uses_the_record_however_slow_t
         asker = threading.Thread(target=ask, args=[asked])
         accept = roles(deleting).deleter._acceptor.accept
 
-        def slow(batches):
+        def slow(batches, *incoming):
             event.listen(roles(deleting).ledger.engine, "commit", lambda connection: time.sleep(1.0), once=True)
-            return accept(batches)
+            return accept(batches, *incoming)
 
         roles(deleting).deleter._acceptor.accept = slow
         asker.start()
