@@ -2,11 +2,11 @@
 
     python -m benchmarks.adding [--json] [--records 10000 1000000] [--rounds 20]
 
-Runs of 3 shards of 4 slices that were not trained. Alternating with each addition, the same 100 texts are encoded by
-the base model's tokenizer alone, and the same 12 files are written by pyarrow, with fsync, which is the least that is
-durable. Then the run is synchronised with a Parquet file of all its records, of which 250 are gone, 500 have changed
-and 250 are new, in a process of its own, whose memory is measured; beside it the file is read by pyarrow alone, and by
-the checks of `init` alone.
+Runs of 3 shards of 4 slices that were not trained. First a run is synchronised with a Parquet file of all its records,
+of which 250 are gone, 500 have changed and 250 are new, in a process of its own, whose memory is measured; beside it
+the file is read by pyarrow alone, and by the checks of `init` alone. Then records are added, 100 at a time. Alternating
+with each addition, the same 100 texts are encoded by the base model's tokenizer alone, and the same 12 files are
+written by pyarrow, with fsync, which is the least that is durable.
 """
 
 from __future__ import annotations
@@ -56,7 +56,11 @@ def measured(folder: Path, records: int, rounds: int) -> dict[str, Any]:
     tiny.text_table(records).to_parquet(folder / "first.parquet")
     tokenizer = AutoTokenizer.from_pretrained(folder / "model")
     times: dict[str, list[float]] = {"add": [], "encode": [], "write": []}
-    with s3t.Run.create(folder / str(records), recipe=recipe, data=folder / "first.parquet") as run:
+    s3t.Run.create(folder / str(records), recipe=recipe, data=folder / "first.parquet").close()
+    write_next(folder / "first.parquet", folder / "next.parquet")
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as alone:
+        followed = alone.submit(synced, folder / str(records), folder / "next.parquet").result()
+    with s3t.Run.open(folder / str(records)) as run:
         for number in range(rounds + 1):
             rows = tiny.text_table(FEW, seed=number + 1)
             rows["id"] = [f"n{number}-{row}" for row in range(FEW)]
@@ -65,9 +69,6 @@ def measured(folder: Path, records: int, rounds: int) -> dict[str, Any]:
             if number:  # the first one loads modules
                 for each, value in zip(times.values(), seconds, strict=True):
                     each.append(1000 * value)
-    write_next(folder / "first.parquet", folder / "next.parquet")
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as alone:
-        followed = alone.submit(synced, folder / str(records), folder / "next.parquet").result()
     return {
         "records": records,
         **{f"{what}_ms": round(statistics.median(each), 1) for what, each in times.items()},
@@ -87,7 +88,6 @@ def write_next(first: Path, later: Path) -> None:
 def synced(path: Path, table: Path) -> dict[str, Any]:
     """Following a table, and reading it alone; in seconds, and bytes of the process at its peak."""
     with s3t.Run.open(path) as run:
-        # It holds what was added meanwhile, too, which the table lacks.
         seconds = timed(lambda: run.sync(table, max_deletions=1))
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # on Linux in KiB
         again = timed(lambda: run.sync(table, max_deletions=0))

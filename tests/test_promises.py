@@ -163,6 +163,7 @@ def test_no_assert_guards_input_and_nothing_is_named_after_nothing():
 def test_every_public_name_loads_and_all_is_pinned():
     assert s3t.__all__ == [
         "Added",
+        "AdditionEntry",
         "Audit",
         "Client",
         "ClosedError",

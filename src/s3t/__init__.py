@@ -76,7 +76,7 @@ if TYPE_CHECKING:  # "as": names that are exported
         Reconciliation as Reconciliation,
         Training as Training,
     )
-    from s3t.results.log import Location as Location, LogEntry as LogEntry
+    from s3t.results.log import AdditionEntry as AdditionEntry, Location as Location, LogEntry as LogEntry
     from s3t.results.state import Forecast as Forecast, Status as Status
     from s3t.run import Run as Run
 
@@ -96,7 +96,7 @@ _PLACES = {
     "s3t.records.reading": "Query",
     "s3t.results.answers": "Evaluation Likelihoods Predictions Texts",
     "s3t.results.changes": "Added Audit Deletion Exports Reconciliation Training",
-    "s3t.results.log": "Location LogEntry",
+    "s3t.results.log": "AdditionEntry Location LogEntry",
     "s3t.results.state": "Forecast Status",
     "s3t.run": "Run",
 }

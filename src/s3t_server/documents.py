@@ -144,8 +144,10 @@ class AdditionRequest(RequestBody):
     records: Annotated[list[dict[str, Any]], FailFast(), Field(min_length=1)] = Field(
         description="Rows with the columns of the recipe; an image in base64."
     )
-    replace: bool = Field(default=False, description="Rows whose id is there are changes; for operators.")
-    readmit: bool = Field(default=False, description="Who was deleted and is in them came back; for operators.")
+    replace: bool = Field(
+        default=False, description="Rows may replace records of the same id. Needs the scope operate."
+    )
+    readmit: bool = Field(default=False, description="Deleted ids and people may come back. Needs the scope operate.")
 
 
 class PlannedRequest(Held):

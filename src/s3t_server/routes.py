@@ -145,7 +145,7 @@ def _part(entries: Sequence[T], ids: Sequence[str], after: str | None, limit: in
     return list(entries[first : None if limit is None else first + limit])
 
 
-RECORDS = group("records", "add", prefix="/v1/records")
+RECORDS = group("records", prefix="/v1/records")
 
 
 @RECORDS.post("", status_code=HTTPStatus.CREATED, summary="Add records", responses=refusals(*OF_A_BODY))
@@ -155,10 +155,13 @@ def add(asked: AdditionRequest, served: Served, caller: Annotated[Caller, Depend
         raise Refused(HTTPStatus.FORBIDDEN, "to replace or to readmit needs the scope operate, too")
     most = served.settings.hold_records
     if asked.replace and most is not None and len(asked.records) > most:
-        detail = f"more than {most} records, which could all be deleted, wait for an operator: send fewer at once"
+        detail = f"replace deletes, and more than {most} records at once would need an approval; send fewer"
         raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
     rows = rows_of(asked.records, served.run.recipe, served.settings)
-    return served.run.add(rows, replace=asked.replace, readmit=asked.readmit, train=False, wait=False)
+    done = served.run.add(rows, replace=asked.replace, readmit=asked.readmit, train=False, wait=False)
+    if done.deletion is not None:
+        served.metrics.deleted(served.name, done.deletion.deleted)
+    return done
 
 
 DELETIONS = group("deletions", prefix="/v1/deletions")

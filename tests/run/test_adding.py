@@ -863,7 +863,7 @@ def test_a_table_may_go_on_holding_what_is_too_old(dated, tmp_path):
         (None, "is empty; give every record one"),
         ("yesterday", "is none by ISO 8601; write 2026-11-30"),
         ("2999-01-01", "lies in the future; correct it"),
-        ("9999-12-31T23:59:59-05:00", "is no time of this world in UTC; correct it"),
+        ("9999-12-31T23:59:59-05:00", "has no date in UTC; correct it"),
         ("0900-01-01", "is older than retention.days allows; drop the row"),
     ],
 )

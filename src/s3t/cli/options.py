@@ -44,10 +44,11 @@ WorkersOption = Annotated[
     ),
 ]
 QueryOption = Annotated[
-    str | None, Option(metavar="SQL", help="What to ask the database whose URL --data is, as SQLAlchemy has it.")
+    str | None,
+    Option(metavar="SQL", help="A SELECT for a database, whose URL (as SQLAlchemy writes it) is --data."),
 ]
 ReadmitOption = Annotated[
-    bool, Option("--readmit", help="Ids and people that were deleted and are in it came back: take them in.")
+    bool, Option("--readmit", help="Also take in ids and people that were deleted: they came back.")
 ]
 DryRunOption = Annotated[bool, Option("--dry-run", help="Say what it would cost, and change nothing.")]
 RecordOption = Annotated[

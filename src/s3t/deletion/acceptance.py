@@ -8,7 +8,7 @@ from __future__ import annotations
 import hmac
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 from s3t.core import Inventory, Place, Secret, Stage, after_deletion, plan_deletion
@@ -54,6 +54,11 @@ class Request:
             content=content.digest(),
             received=received,
         )
+
+    @classmethod
+    def unasked(cls, secret: Secret, records: Sequence[str]) -> Request:
+        """Of records that leave though nobody asked for it: with a table, by age, or for newer versions of them."""
+        return replace(cls.of(secret, records=records, subjects=(), key=None), asked=False)
 
     @property
     def names(self) -> dict[bytes, str]:

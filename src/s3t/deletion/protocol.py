@@ -440,8 +440,7 @@ class Deleter:
         message of a StorageError says whether records are out of use.
         """
         with after_refusal(NOTHING_CHANGED):
-            in_files = self._lookup.search(records=request.records, subjects=request.subjects)
-        batches = [replace(batch, in_files=in_files.of(batch)) for batch in request.batches(BATCH_NAMES)]
+            in_files, batches = self._searched(request)
         if dry_run:
             with after_refusal(NOTHING_CHANGED):
                 return _outcome(request, in_files, self._acceptor.look(batches), ())
@@ -459,14 +458,17 @@ class Deleter:
 
         Raises DataError, and does nothing, if the addition does not fit any more.
         """
-        in_files = self._lookup.search(records=request.records, subjects=request.subjects)
-        batches = [replace(batch, in_files=in_files.of(batch)) for batch in request.batches(BATCH_NAMES)]
+        in_files, batches = self._searched(request)
         accepted: list[Accepted] = []
         for result in self._accept_group(batches, incoming):
             if isinstance(result, Exception):
                 raise result
             accepted.append(result)
         return in_files, accepted
+
+    def _searched(self, request: Request) -> tuple[FileMatches, list[Batch]]:
+        in_files = self._lookup.search(records=request.records, subjects=request.subjects)
+        return in_files, [replace(batch, in_files=in_files.of(batch)) for batch in request.batches(BATCH_NAMES)]
 
     def finished(
         self, request: Request, in_files: FileMatches, accepted: Sequence[Accepted], *, until_erased: bool = True

@@ -210,7 +210,7 @@ slices = _table(
 """Segments of slices, and how many records each holds."""
 
 additions = _table_of(AdditionEntry, "additions", key="addition", checked=False)
-"""What came after init, for those who look on. Nothing is decided by it, so it has no check."""
+"""Additions, for the log. Nothing is decided by them, so they have no check."""
 
 records = _table_of(
     RecordRow,

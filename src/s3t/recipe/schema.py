@@ -574,7 +574,7 @@ class AdditionSettings(Section):
 
 
 class Retention(Section):
-    """How long records stay."""
+    """After how long records are deleted by themselves."""
 
     column: str = Field(min_length=1)
     """The column of the data with a date or a time. Its date in UTC is kept, beside the record; it is no feature."""
@@ -830,7 +830,7 @@ class Recipe(Section):
     additions: AdditionSettings = AdditionSettings()
     """Records that come after init."""
     retention: Retention | None = None
-    """Records that leave by themselves. null: none does."""
+    """After how long records are deleted by themselves. null: never."""
     ledger: Annotated[str, AfterValidator(_ledger_url)] | None = None
     """A PostgreSQL database for runs of several hosts, postgresql+psycopg://USER@HOST/DATABASE; else SQLite in the run
     folder. S3T_LEDGER overrides it. A password belongs there, or into PGPASSWORD or ~/.pgpass."""

@@ -407,7 +407,7 @@ class Checks:
             try:
                 cell = cell.astimezone(datetime.UTC)
             except OverflowError:  # of the first or the last year
-                raise CellError("is no time of this world in UTC; correct it") from None
+                raise CellError("has no date in UTC; correct it") from None
         if not isinstance(cell, datetime.date):
             raise CellError("is a time without a date; give the date, too")
         date = datetime.date(cell.year, cell.month, cell.day).isoformat()

@@ -47,7 +47,7 @@ class Query(NamedTuple):
     """Rows of a database as data: `Query("postgresql+psycopg://me@db/shop", "select id, text, label from tickets")`."""
 
     url: str
-    """As SQLAlchemy has it; a password is better kept in ~/.pgpass."""
+    """The database's address, as SQLAlchemy writes it. Keep a password in ~/.pgpass."""
     sql: str
 
 
@@ -596,26 +596,20 @@ def _opened_query(query: Query, size: int) -> tuple[Problems, Iterator[tuple[int
     problems = Problems(f"the rows of {url.set(password=None, query={})}", Positions("row"))
 
     def windows() -> Iterator[tuple[int, Window]]:
-        first, whole = 0, list[dict[str, Any]]()
+        first = 0
         try:
             options: dict[str, Any] = {"stream_results": True, "max_row_buffer": WINDOW_ROWS, "no_parameters": True}
             with engine.connect().execution_options(**options) as connection:
                 result = connection.exec_driver_sql(query.sql)
                 if not result.returns_rows:
                     raise UnreadableError("the statement gives no rows; write a SELECT")
-                if len(set(result.keys())) < len(result.keys()):
-                    problems.add("two columns have one name; name each column once")
                 names = list(result.keys())
-                for part in result.partitions(min(size, WINDOW_ROWS)):
-                    rows = [dict(zip(names, map(_plain, row), strict=True)) for row in part]
-                    if size < WHOLE:
-                        yield first, rows
-                    else:
-                        whole += rows
-                    first += len(rows)
-                if size == WHOLE:
-                    yield 0, whole or pa.table({name: [] for name in names})
-                elif not first:
+                if len({*names}) < len(names):
+                    problems.add("two columns have one name; name each column once")
+                for part in [result.all()] if size == WHOLE else result.partitions(min(size, WINDOW_ROWS)):
+                    yield first, [dict(zip(names, map(_plain, row), strict=True)) for row in part]
+                    first += len(part)
+                if not first:
                     yield 0, pa.table({name: [] for name in names})
         except UnreadableError as fault:
             problems.add(str(fault))

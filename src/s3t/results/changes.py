@@ -168,7 +168,7 @@ class Added(Result):
     records: int
     """Records of it."""
     replaced: int = 0
-    """Those of them that were deleted as they were before, having changed."""
+    """How many of them take the place of an older version, which was deleted."""
     unchanged: int = 0
     """Records of the data that the run holds as they are."""
     expired: int = 0
@@ -178,16 +178,16 @@ class Added(Result):
     readmitted: int = 0
     """Records that had been deleted, or whose subject had, and came back."""
     deletion: Deletion | None = None
-    """What was deleted: what is replaced, and what a synchronised table does not hold any more."""
+    """The deletion of older versions, and of records that a synchronised table does not hold any more."""
     dry_run: bool = False
     to_learn: int
     """Records of this and earlier additions that no serving model has learned."""
     due: bool
     """True if the recipe's `additions.learn_every` has all that was added learned now, and it is not yet."""
     notices: tuple[str, ...] = ()
-    """What is odd in these records, in words. It follows from them and is kept nowhere."""
+    """Oddities of these records, in words; they are kept nowhere."""
     training: Training | None = None
-    """What was trained, if anything was."""
+    """The training after it, if there was one."""
     training_failed: str | None = None
     """Why it was not. The records stay taken in, and `train` goes on."""
 

@@ -48,7 +48,7 @@ class AdditionEntry(Result):
     records: int
     """Records that came with it."""
     readmitted: int
-    """Those of them that had been deleted on request, or whose subject had, and came back."""
+    """How many of them came back: they, or their subjects, had been deleted on request."""
 
 
 class Location(Result):

@@ -6,11 +6,10 @@
 from __future__ import annotations
 
 import itertools
-import math
 import operator
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from s3t.aftermath import NOTHING_CHANGED, OUT_OF_USE, TAKEN_IN, after_refusal
@@ -23,7 +22,7 @@ from s3t.ledger.filling import WaitingRecords, record_rows
 from s3t.ledger.locks import hold
 from s3t.ledger.presence import Leaving, Overtaken, Uses
 from s3t.results.changes import Added
-from s3t.run.deleting import check_share, deletion_of
+from s3t.run.deleting import check_share, deletion_of, repaired
 from s3t.run.reporting import inventory_now
 from s3t.run.training import train_missing
 from s3t.store.disk import storage_errors
@@ -84,8 +83,8 @@ def add(
     """
     if replace:
         _check_ids(run.parts)
-    asked = _Asked(replace=replace, readmit=readmit)
-    return _changed(run.parts, data, asked, train=train, wait=wait, progress=progress)
+    progress = progress or silent
+    return _changed(run.parts, data, replace=replace, readmit=readmit, train=train, wait=wait, progress=progress)
 
 
 def sync(
@@ -112,37 +111,41 @@ def sync(
         InputError: as `add`; or more is gone or changed than `max_deletions`.
     """
     _check_ids(run.parts)
-    asked = _Asked(replace=True, readmit=readmit, whole=True, max_deletions=max_deletions, dry_run=dry_run)
-    return _changed(run.parts, data, asked, train=train, progress=progress)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Asked:
-    replace: bool
-    readmit: bool
-    whole: bool = False
-    """The data is the whole table: what is not in it is gone."""
-    max_deletions: float = 1.0
-    dry_run: bool = False
+    return _changed(
+        run.parts,
+        data,
+        replace=True,
+        readmit=readmit,
+        most=max_deletions,
+        dry_run=dry_run,
+        train=train,
+        progress=progress or silent,
+    )
 
 
 @dataclass(kw_only=True)
 class _Change:
-    """What data means for a run."""
+    """The differences between data and a run."""
 
     split: Split
+    whole: bool
+    """The data is a whole table: what is not in it is gone."""
+    replace: bool
+    """Ids that the run holds are no problem."""
+    readmit: bool
+    """Names that were deleted are no problem."""
     back: dict[bytes, int] = field(default_factory=dict)
-    """Tokens that were deleted and come back, and by which generation they were."""
+    """Deleted tokens that come back, and the generations that deleted them."""
     readmitted: int = 0
     """Records that come back, or whose subject does."""
     present: dict[bytes, tuple[str, Place]] = field(default_factory=dict)
-    """Records of the data that the run holds, by token, with the segment; of a whole table, none is looked for."""
+    """Records of the data that the run holds, by token, with the segment; empty for a whole table."""
     taken: dict[Place, list[int]] = field(default_factory=dict)
-    """Rows of a slice of the data that are to come in; where it is not named, all."""
+    """Rows that come in, by slice; of a slice that is not here, all."""
     replaced: set[str] = field(default_factory=set)
     gone: set[str] = field(default_factory=set)
     expired: set[str] = field(default_factory=set)
-    """Of those that are gone, the ones that are too old to stay."""
+    """Not in the data any more, and too old to stay; `gone` has the others."""
     too_old: int = 0
     """Rows of the data that are too old to come in, or to stay."""
     unchanged: int = 0
@@ -166,8 +169,18 @@ def _check_ids(parts: Parts) -> None:
 
 
 def _changed(
-    parts: Parts, data: Data, asked: _Asked, *, train: bool, wait: bool = True, progress: Progress | None = None
+    parts: Parts,
+    data: Data,
+    *,
+    replace: bool,
+    readmit: bool,
+    most: float | None = None,
+    dry_run: bool = False,
+    train: bool,
+    wait: bool = True,
+    progress: Progress,
 ) -> Added:
+    """The steps of `add` and `sync`. With `most`, the greatest share to delete, the data is a whole table."""
     parts.check_changeable()
     parts.check_trainable()
     with after_refusal(NOTHING_CHANGED):
@@ -177,16 +190,21 @@ def _changed(
         storage_errors("keeping records in a temporary file"),
         Spill(parts.layout.tmp) as records,
         Spill(parts.layout.tmp) as names,
-        _in_memory(parts, now) if asked.replace else nullcontext(),
+        _in_memory(parts, now) if replace else nullcontext(),
     ):
-        change = _checked(parts, data, records, asked)
-        _compare(parts, change, whole=asked.whole)
-        if asked.whole:
+        from s3t.records.splitting import Split  # here: it imports pyarrow, which a short command should not wait for
+
+        partition = parts.recipe.partition
+        split = Split(records, secret=parts.secret, shards=partition.shards, slices=partition.slices)
+        change = _Change(split=split, whole=most is not None, replace=replace, readmit=readmit)
+        _check(parts, data, change)
+        _compare(parts, change)
+        if most is not None:
             what = f"{counted(len(change.gone), 'record')} would go, and {len(change.replaced):,} be replaced"
             going = len(change.gone) + len(change.replaced)
-            check_share(parts, asked.max_deletions, going, what, "See whether the table is whole")
+            check_share(parts, most, going, what, "See whether the table is whole")
         going_names = sorted(change.replaced | change.gone | change.expired)
-        request = replace(Request.of(parts.secret, records=going_names, subjects=(), key=None), asked=False)
+        request = Request.unasked(parts.secret, going_names)
         done = Added(
             addition=None,
             records=change.records,
@@ -198,9 +216,9 @@ def _changed(
             to_learn=inventory_now(parts).to_learn(),
             due=False,
             notices=_noticed(parts.recipe, change) if change.records else (),
-            dry_run=asked.dry_run,
+            dry_run=dry_run,
         )
-        if asked.dry_run:
+        if dry_run:
             planned = parts.deleter.delete(request, dry_run=True)
             deletion = deletion_of(parts, planned, dry_run=True) if going_names else None
             to_learn = planned.after.to_learn() + change.records
@@ -218,15 +236,16 @@ def _changed(
         deletion = deletion_of(parts, outcome, dry_run=False) if going_names else None
         told = {"addition": number, "deletion": deletion, "to_learn": inventory.to_learn(), "due": due}
         done = done.model_copy(update=told)
-    repair, heads = (False, False) if deletion is None else (deletion.repair_due, deletion.heads_due)
-    if not train or not (due or repair or heads):
+    if not due:
+        if deletion is not None and train and wait:
+            done = done.model_copy(update={"deletion": repaired(parts, deletion, progress)})
+        return done
+    if not train:
         return done
     try:
-        training = train_missing(parts, progress or silent, until=math.inf if due or repair else 0)
+        training = train_missing(parts, progress)
     except S3TError as failed:
-        if due or deletion is None:
-            return done.model_copy(update={"training_failed": str(failed)})
-        return done.model_copy(update={"deletion": deletion.model_copy(update={"repair_failed": str(failed)})})
+        return done.model_copy(update={"training_failed": str(failed)})
     if deletion is not None:
         deletion = deletion.model_copy(update={"repair": training, "warnings": training.outage})
     to_learn = inventory_now(parts).to_learn()
@@ -244,27 +263,24 @@ def _in_memory(parts: Parts, now: Snapshot) -> Iterator[None]:
         raise DataError("the data", CHANGED_MEANWHILE) from None
 
 
-def _checked(parts: Parts, data: Data, spill: Spill, asked: _Asked) -> _Change:
-    """The records by slices, checked."""
-    from s3t.records.ingest import Checks  # here: they import pyarrow, which a short command should not wait for
-    from s3t.records.splitting import Split
+def _check(parts: Parts, data: Data, change: _Change) -> None:
+    """Check the records, and divide them into slices."""
+    from s3t.records.ingest import Checks  # here: it imports pyarrow, which a short command should not wait for
 
-    recipe, partition, count = parts.recipe, parts.recipe.partition, 0
-    retention = recipe.retention if asked.whole else None
-    split = Split(spill, secret=parts.secret, shards=partition.shards, slices=partition.slices)
-    change = _Change(split=split)
+    recipe, count = parts.recipe, 0
+    retention = recipe.retention if change.whole else None
     problems: Problems | None = None
     grouped: list[tuple[int, bytes, Sequence[int]]] = []
-    for records in Checks(recipe, fixed=parts.description.labels, old=asked.whole).windows(data):
+    for records in Checks(recipe, fixed=parts.description.labels, old=change.whole).windows(data):
         numbers: Sequence[int] = range(count, count := count + records.rows.num_rows)
         if retention is not None:
             records, numbers = _since(records, given := numbers, retention.oldest())
             change.too_old += len(given) - len(numbers)
-        owners, problems = _check_names(parts, records, change, asked, numbers), records.problems
+        owners, problems = _check_names(parts, records, change, numbers), records.problems
         for number, owner, allowed in zip(numbers, owners, records.among or (), strict=False):
-            if owner is not None and not asked.whole:  # a whole table tells of all records
+            if owner is not None and not change.whole:  # a whole table has all records of its subjects
                 grouped.append((number, owner, allowed))
-        split.add(records.rows, records.among)
+        change.split.add(records.rows, records.among)
     if problems is not None and grouped:
         with parts.ledger.reading() as transaction:
             slices = transaction.slices_of({owner for _, owner, _ in grouped}, but=change.present)
@@ -272,11 +288,10 @@ def _checked(parts: Parts, data: Data, spill: Spill, asked: _Asked) -> _Change:
             if not slices.get(owner, set()) <= {*among}:
                 problems.add(_MOVED, number)
         problems.refuse()
-    return change
 
 
 def _noticed(recipe: Recipe, change: _Change) -> tuple[str, ...]:
-    """What is odd in the records that come in."""
+    """Notices of odd records among those that come in."""
     from s3t.models.source import model_folder  # here: they import torch
     from s3t.run.notices import Notices
 
@@ -296,9 +311,7 @@ def _since(records: Records, numbers: Sequence[int], oldest: str) -> tuple[Recor
     return records._replace(rows=rows_at(records.rows, kept), among=among), [numbers[row] for row in kept]
 
 
-def _check_names(
-    parts: Parts, records: Records, change: _Change, asked: _Asked, numbers: Sequence[int]
-) -> list[bytes | None]:
+def _check_names(parts: Parts, records: Records, change: _Change, numbers: Sequence[int]) -> list[bytes | None]:
     """Note problems of a window, whose rows have these numbers in the data: names that the run holds, or has deleted;
     records that are public. Returns the tokens of the subjects."""
     from s3t.records.public import shared
@@ -309,18 +322,18 @@ def _check_names(
     owners = [name and secret.token("ledger", "subject", name) for name in Cells(rows["subject"])]
     given = {owner for owner in owners if owner}
     with parts.ledger.reading() as transaction:
-        present = {} if asked.whole else transaction.places_of(tokens)
+        present = {} if change.whole else transaction.places_of(tokens)
         gone = transaction.gone(tokens, given)
-    if asked.readmit:
+    if change.readmit:
         change.back |= gone
         change.readmitted += sum(not gone.keys().isdisjoint(names) for names in zip(tokens, owners, strict=True))
         gone = {}
-    if asked.replace:
+    if change.replace:
         named = zip(tokens, names, strict=True)
         change.present |= {token: (name, present[token]) for token, name in named if token in present}
     same = _PRESENT if parts.recipe.columns.id is not None else _SAME
     for number, token, owner in zip(numbers, tokens, owners, strict=True):
-        if token in present and not asked.replace:
+        if token in present and not change.replace:
             records.problems.add(same, number)
         if token in gone:
             records.problems.add(f"the record {_GONE}", number)
@@ -333,11 +346,12 @@ def _check_names(
     return owners
 
 
-def _compare(parts: Parts, change: _Change, *, whole: bool) -> None:
+def _compare(parts: Parts, change: _Change) -> None:
     """Find which records of the data the run holds already, the same or changed, and, of a whole table, which it holds
     that are not in the data."""
     from s3t.store.tables import rows_at
 
+    whole = change.whole
     segments: dict[Place, set[Place]] = {place: set() for place in change.split} if whole else {}
     present = parts.ledger.snapshot().slices if whole else {place for _, place in change.present.values()}
     for place in present:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -130,7 +129,7 @@ def expire(
         old = _older_than(retention.oldest(), parts)
         what = f"{counted(len(old), 'record')} from before {retention.oldest()} would go"
         check_share(parts, max_deletions, len(old), what, "See whether the clock is right")
-    request = replace(Request.of(parts.secret, records=old, subjects=(), key=None), asked=False)
+    request = Request.unasked(parts.secret, old)
     return _deleted(parts, request, dry_run=dry_run, wait=True, repair=repair, progress=progress or silent)
 
 

@@ -383,7 +383,7 @@ class Run:
             return tuple(transaction.history.log(generations))
 
     def additions(self) -> tuple[AdditionEntry, ...]:
-        """What came after `create`, and when."""
+        """Every addition, with its time and its number of records."""
         with self.parts.ledger.reading() as transaction:
             return tuple(transaction.rows.all(AdditionEntry))
 
