@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from s3t.errors import InputError, ServerError
 from s3t.records.requests import requested_names
 from s3t.results.changes import Added, Deletion
-from s3t.results.log import Location, LogEntry
+from s3t.results.log import AdditionEntry, Location, LogEntry
 from s3t.results.serving import Approved, Held, Repair
 from s3t.results.state import Forecast, Status
 
@@ -115,6 +115,10 @@ class Client(AbstractContextManager["Client"]):
     def log(self) -> tuple[LogEntry, ...]:
         """Every deletion with its times, without names; entry 0 is the making of the run."""
         return tuple(_parsed(LogEntry, each) for each in self._ask("GET", "/v1/deletions")["deletions"])
+
+    def additions(self) -> tuple[AdditionEntry, ...]:
+        """Every addition with its time, without names, the oldest first."""
+        return tuple(_parsed(AdditionEntry, each) for each in self._ask("GET", "/v1/additions")["additions"])
 
     def deletion(self, id: int) -> LogEntry:
         """Times of one deletion: received, accepted, effective, erased."""

@@ -137,6 +137,7 @@ def _routes_of(served: ServedRun) -> APIRouter:
     parts = [
         routes.ANSWERS,
         routes.RECORDS,
+        routes.ADDITIONS,
         routes.DELETIONS,
         routes.HELD,
         routes.REPAIRS,

@@ -17,7 +17,7 @@ from s3t.errors import S3TError
 from s3t.json_text import JsonError, read_json
 from s3t.results.answers import Predictions
 from s3t.results.changes import Added, Deletion
-from s3t.results.log import Location, LogEntry
+from s3t.results.log import AdditionEntry, Location, LogEntry
 from s3t.results.serving import Approved, Held, Repair
 from s3t.results.state import Forecast, Status
 from s3t_server import deleting
@@ -162,6 +162,21 @@ def add(asked: AdditionRequest, served: Served, caller: Annotated[Caller, Depend
     if done.deletion is not None:
         served.metrics.deleted(served.name, done.deletion.deleted)
     return done
+
+
+ADDITIONS = group("records", prefix="/v1/additions")
+
+
+@ADDITIONS.get("", summary="List additions", responses=refusals(404))
+def additions(
+    served: Served,
+    _caller: Annotated[Caller, Depends(Requires("add", "delete", "operate", "audit"))],
+    limit: _Limit = None,
+    after: _After = None,
+) -> dict[str, list[AdditionEntry]]:
+    """Every addition with its time, without names, the oldest first."""
+    found = served.run.additions()
+    return {"additions": _part(found, [str(entry.addition) for entry in found], after, limit)}
 
 
 DELETIONS = group("deletions", prefix="/v1/deletions")

@@ -32,6 +32,9 @@ def test_they_are_taken_in_all_or_none_and_may_be_deleted_at_once(path):
         assert 's3t_records_to_learn{run="run"} 2' in client.get("/metrics").text
         done = client.post("/v1/deletions", json={"records": ["n0"]}).json()
         assert (done["deleted"], done["stages_lost"]) == (1, 0)
+        with s3t.Run.open(path) as run, Client(str(client.base_url)) as asking:
+            told = [each.to_json() for each in asking.additions()]
+            assert told == [each.to_json() for each in run.additions()] != []
 
 
 def test_an_image_is_its_bytes_and_no_path_on_the_server(image_model, tmp_path):

@@ -14,6 +14,7 @@ from testing.served import bearer, serving
 ROUTES = {
     ("POST", "/v1/predict"): {"predict"},
     ("POST", "/v1/records"): {"add"},
+    ("GET", "/v1/additions"): {"add", "delete", "operate", "audit"},
     ("POST", "/v1/deletions"): {"delete"},
     ("GET", "/v1/deletions"): {"delete", "operate", "audit"},
     ("GET", "/v1/deletions/{id}"): {"delete", "operate", "audit"},

@@ -190,8 +190,8 @@ def log(run: RunOrServerArgument = None, url: UrlOption = None) -> Iterator[Outp
     """
     with opened(run, url) as target:
         entries = target.log()
-        additions = target.additions() if url is None else ()
-    yield Output({"log": entries} | ({"additions": additions} if url is None else {}))
+        additions = target.additions()
+    yield Output({"log": entries, "additions": additions})
     creation, *deletions = entries
     since = f"since {moment(creation.received_at)} UTC, when the run was made"
     rows = [
