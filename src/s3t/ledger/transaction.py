@@ -257,8 +257,6 @@ class Transaction:
         deleted on request, as its subject may have been, and was not to come back; or if a version is not condemned any
         more: this process has lost the run's lock, and another has erased it.
         """
-        if self.rows.note(KEY_DESTROYED):
-            raise KeyDestroyedError("the run's secret was destroyed meanwhile: it takes in no more records")
         _, condemned = self.condemned()
         versions = [(place, state.digest) for place, state in addition.slices.items()]
         if not condemned.issuperset(versions):
