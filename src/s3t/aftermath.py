@@ -50,6 +50,12 @@ NO_RUN_MADE = Aftermath(now="no run was made", then="run the same command again"
 TAKEN_IN = Aftermath(
     now="the records were taken in all the same", then="run `s3t train`, which has them learned", changed=True
 )
+EXCHANGED = Aftermath(
+    now="the records that came were taken in all the same, and those that left are out of use, though not erased from "
+    "everywhere",
+    then="open the run again (`s3t erase` does), which goes on, and run `s3t train`, which has the new ones learned",
+    changed=True,
+)
 RUN_MADE = Aftermath(now="the run was made all the same", then="use it", changed=True)
 STAGES_KEPT = Aftermath(
     now="every stage that was trained is stored, and no other",

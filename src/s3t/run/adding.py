@@ -12,7 +12,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from s3t.aftermath import NOTHING_CHANGED, OUT_OF_USE, TAKEN_IN, after_refusal
+from s3t.aftermath import EXCHANGED, NOTHING_CHANGED, OUT_OF_USE, TAKEN_IN, after_refusal
 from s3t.core import Place
 from s3t.deletion.acceptance import CHANGED_MEANWHILE, Request
 from s3t.errors import DataError, IntegrityError, RecipeError, S3TError
@@ -226,7 +226,7 @@ def _changed(
         if not change.records and not going_names:
             return done
         number, in_files, accepted = _take_in(parts, change, request, WaitingRecords(names))
-    with after_refusal(OUT_OF_USE if number is None else TAKEN_IN):
+    with after_refusal(OUT_OF_USE if number is None else EXCHANGED if going_names else TAKEN_IN):
         outcome = parts.deleter.finished(request, in_files, accepted, until_erased=wait)
         if not wait and outcome.entries:
             parts.upkeep.erase_soon(outcome.after.generation)
