@@ -173,7 +173,11 @@ class Exporter:
                     with ledger.reading() as transaction:  # the same content, made before, answers for the folder
                         covered = any(each.mark != mark for each in _same_place(transaction, named))
                     final = None if covered else named.path
-                    new = publish(part, named.path, files)
+                    try:
+                        new = publish(part, named.path, files)
+                    except InputError:  # what is there is another's
+                        final = None
+                        raise
                 made = self._committed(named, new=new)
             except BaseException:
                 with suppress(StorageError, OSError):  # what is left is known to the ledger, and every deletion asks
