@@ -18,7 +18,7 @@ from s3t_server.app import create_app
 from s3t_server.settings import Settings
 
 _STARTED_SECONDS = 30.0
-_LONGEST_WAIT = 60.0
+_LONGEST_WAIT = 120.0
 
 
 @contextmanager

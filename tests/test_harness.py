@@ -50,7 +50,7 @@ def tasks(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tasks")
     rows = [
         {"question": row.prompt, "choices": [row.completion, "w1 w2", "w3"], "answer": 0, "text": row.completion}
-        for row in prompt_table(4).itertuples()
+        for row in prompt_table(3).itertuples()
     ]
     (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
     data = {"dataset_path": "json", "dataset_kwargs": {"data_files": {"test": str(folder / "rows.jsonl")}}}

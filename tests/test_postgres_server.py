@@ -49,20 +49,6 @@ def test_the_server_is_durable_and_off_the_network(postgres):
     assert Path(shown(postgres.url(), "data_directory")) == postgres.data
 
 
-def test_the_package_s_binaries_serve_and_stopping_removes_everything(short):
-    found = places.package_binaries()
-    assert found is not None
-    server = PostgresServer.start(short / "p", found=found)
-    assert int(shown(server.url(), "server_version").partition(".")[0]) >= 16
-    assert any(server.data.glob("pg_wal/*"))
-    idle = sqlalchemy.create_engine(server.url()).connect()  # a client does not keep it from stopping
-    server.stop()
-    server.stop()
-    idle.invalidate()
-    assert gone(server.pid)
-    assert list(short.iterdir()) == []
-
-
 def test_a_server_whose_tests_are_killed_goes_with_them(short):
     code = (
         "import sys, time; from pathlib import Path; from testing.postgres import PostgresServer\n"
@@ -78,12 +64,5 @@ def test_a_server_whose_tests_are_killed_goes_with_them(short):
 
 def test_a_server_that_cannot_start_says_why_and_leaves_nothing(short):
     with pytest.raises(RuntimeError, match=r"did not start: [\s\S]* is too long"):
-        PostgresServer.start(short / ("p" * 90))
+        PostgresServer.start(short / ("p" * 90), found=places.package_binaries())
     assert list(short.iterdir()) == []
-
-
-def test_without_any_postgresql_the_tests_fail_and_say_what_to_install(monkeypatch):
-    monkeypatch.setattr(places, "machine_binaries", lambda: None)
-    monkeypatch.setattr(places, "PACKAGE", "no_such_package")
-    with pytest.raises(RuntimeError, match="install the test extra"):
-        places.binaries()

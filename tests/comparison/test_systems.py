@@ -98,7 +98,7 @@ def system(name, score, hours):
 
 @pytest.fixture(autouse=True)
 def few_resamples(monkeypatch):
-    monkeypatch.setattr("s3t.comparison.RESAMPLES", 100)
+    monkeypatch.setattr("s3t.comparison.RESAMPLES", 30)
 
 
 def advised(right, hours):

@@ -5,7 +5,6 @@ import sys
 from collections import Counter
 
 import pytest
-from PIL import Image
 
 from s3t.drawing import check_picture, draw_orders
 from s3t.errors import InputError, StorageError
@@ -31,14 +30,10 @@ def test_a_picture_is_written_in_every_format_the_same_for_the_same_orders(tmp_p
     assert sorted(tmp_path.iterdir()) == paths
 
 
-def test_every_cell_of_a_few_orders_names_its_slice(tmp_path):
+def test_every_cell_of_a_few_orders_names_its_slice_and_of_many_there_is_no_room_for_it(tmp_path):
     path = tmp_path / "orders.svg"
     draw_orders([(0, 1, 2, 3), (0, 1, 3, 2)], path, title="", prior=(0.4, 0.3, 0.2, 0.1))
     assert labels(path) == Counter("01230132") + Counter("1234")
-
-
-def test_cells_of_many_orders_have_no_room_for_labels(tmp_path):
-    path = tmp_path / "orders.svg"
     draw_orders(full(Setting(slices=5, budget=120)), path, title="")
     assert sum(labels(path).values()) < 20
 
@@ -51,13 +46,6 @@ def test_a_prior_colours_the_slices_and_has_a_bar(tmp_path):
     bar = "probability that a deletion hits the slice"
     assert bar in texts(coloured)
     assert bar not in texts(plain)
-
-
-def test_a_picture_is_1600_pixels_wide(tmp_path):
-    draw_orders(cyclic(Setting(slices=4, budget=4)), tmp_path / "a.png", title="")
-    with Image.open(tmp_path / "a.png") as image:
-        assert image.width == 1600
-        assert image.height > 300
 
 
 @pytest.mark.parametrize("name", ["orders", "orders.gif", "missing/orders.png", "folder.png"])

@@ -23,7 +23,7 @@ from s3t.ledger.locks import RunLock, database_lock, hold
 from s3t.ledger.sessions import LEASE_SECONDS
 from s3t_server.tokens import Access
 from testing import tiny
-from testing.served import bearer
+from testing.served import bearer, wait_for
 from tests.serve.test_server import SECONDS, server
 
 pytestmark = pytest.mark.integration
@@ -36,14 +36,6 @@ IN_TRANSACTION = """
     SELECT count(*) FROM pg_stat_activity
     WHERE state LIKE 'idle in transaction%' AND state_change < clock_timestamp() - interval '0.5 seconds'
 """
-
-
-def wait_for(what):
-    until = time.monotonic() + SECONDS
-    while not (value := what()):
-        assert time.monotonic() < until
-        time.sleep(0.05)
-    return value
 
 
 @pytest.fixture(scope="module", autouse=True)
