@@ -56,9 +56,9 @@ def bearer(secret: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {secret}"}
 
 
-def wait_for(what: Callable[[], Any]) -> Any:
+def wait_for(what: Callable[[], Any], *, seconds: float = _LONGEST_WAIT) -> Any:
     """What has to come, once it is there: a value that is true."""
-    until = time.monotonic() + _LONGEST_WAIT
+    until = time.monotonic() + seconds
     while not (value := what()):
         assert time.monotonic() < until, "it did not come"
         time.sleep(0.02)
@@ -111,3 +111,25 @@ def together(*asked: Callable[[], Any]) -> Iterator[Sequence[Any]]:
     finally:
         for thread in threads:
             thread.join()
+
+
+def answering(patch: Any, *answers: Any) -> list[httpx.Request]:
+    """Let clients that are made from here on get these answers, one after the other; the requests that they have sent.
+
+    Args:
+        patch: pytest's monkeypatch.
+        answers: each a status, a body (a text or a document) and perhaps headers, or an error of httpx.
+    """
+    left, sent, made = list(answers), list[httpx.Request](), httpx.Client
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        sent.append(request)
+        found = left.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        status, body, *headers = found
+        content = {"text" if isinstance(body, str) else "json": body}
+        return httpx.Response(status, headers=headers[0] if headers else None, **content)
+
+    patch.setattr(httpx, "Client", lambda **options: made(**options, transport=httpx.MockTransport(answer)))
+    return sent

@@ -6,12 +6,16 @@ from threading import Event
 import pytest
 
 import s3t
-from testing.served import together
-from testing.served import wait_for as until
+from testing.served import together, wait_for
 
 TEXTS = ["w1 w2", "w30", "w22 w3 w4 " * 9]  # the last is cut
 PEFT_WARNS = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
 """Engine and gateway load adapters in threads of one process, and filters of warnings are the process's."""
+
+
+def until(done):
+    """Wait for something that has to come soon."""
+    wait_for(done, seconds=20.0)
 
 
 def refused(client):

@@ -2,7 +2,6 @@
 
 import shutil
 import time
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -69,56 +68,43 @@ def test_the_new_adapter_is_loaded_before_the_old_one_leaves_and_the_old_one_is_
     assert sorted(each.name for each in folder.glob("*/*")) == sorted(name[17:] for name in engine.adapters)
 
 
-@contextmanager
-def states_at(engine, path, *steps):
-    """(Step, adapter, state of the newest deletion) of every such step of the engine, just before it is done."""
-    seen = []
-    with s3t.Run.open(path) as run:
-
-        def looking(step):
-            function = getattr(engine, step)
-
-            def look(adapter, *rest):
-                time.sleep(0.3)  # the gateway's session tells the ledger of what it does not use any more
-                seen.append((step, adapter, run.log()[-1].state))
-                return function(adapter, *rest)
-
-            setattr(engine, step, look)
-
-        for step in steps:
-            looking(step)
-        yield seen
+def before(engine, step, act):
+    """Act, with the name of an adapter, before each such step of the engine."""
+    usual = getattr(engine, step)
+    setattr(engine, step, lambda name, *rest: (act(name), usual(name, *rest))[1])
 
 
-def test_a_deletion_is_effective_after_the_engine_has_let_go_and_an_export_is_withdrawn_last(client, path, engine):
-    before = {*engine.adapters}
+def state_soon(run):
+    """How far the newest deletion is, once the gateway's session has told the ledger of what it uses no more."""
+    time.sleep(0.3)
+    return run.log()[-1].state
+
+
+def test_a_deletion_is_effective_after_the_engine_has_let_go_and_an_export_is_withdrawn_last(
+    client, path, engine, monkeypatch
+):
+    adapters, seen = {*engine.adapters}, []
     withdraw, withdrawn = Keeper._withdraw, []
-    with states_at(engine, path, "unload", "classify") as seen, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Keeper, "_withdraw", lambda self, each: withdrawn.append(len(seen)) or withdraw(self, each))
+    monkeypatch.setattr(Keeper, "_withdraw", lambda self, each: withdrawn.append(len(seen)) or withdraw(self, each))
+    with s3t.Run.open(path) as run:
+        for step in ("unload", "classify"):
+            before(engine, step, lambda name, step=step: seen.append((step, name, state_soon(run))))
         delete(client, "r0")
         until_erased(client)
-    (old,) = before - {*engine.adapters}
-    steps = [(step, name) for step, name, _ in seen if name in (old, BASE)]
-    assert steps == [("unload", old), ("classify", old), ("classify", BASE)]
-    assert {state for _, name, state in seen if name in (old, BASE)} == {"accepted"}
-    assert min(withdrawn) > [(step, name) for step, name, _ in seen].index(("classify", BASE))
+    (old,) = adapters - {*engine.adapters}
+    own = [each for each in seen if each[1] in (old, BASE)]
+    assert own == [("unload", old, "accepted"), ("classify", old, "accepted"), ("classify", BASE, "accepted")]
+    assert min(withdrawn) > seen.index(own[-1])
 
 
 def test_a_deletion_that_comes_while_the_gateway_ends_waits_for_every_adapter(path, beside, engine):
+    states = []
     with s3t.Run.open(path) as other, beside() as client:
         roles(other).deleter.patience = 0.0
         until(lambda: ready(client))
-        unload, states = engine.unload, {}
-
-        def look(name):
-            if not states:
-                other.delete(records=["r0", "r1", "r2", "r3"])
-            time.sleep(0.3)  # as above
-            states[name] = other.log()[-1].state
-            return unload(name)
-
-        engine.unload = look
-    assert [*states.values()] == ["accepted"] * 2
+        before(engine, "unload", lambda _name: states.append(state_soon(other)))
+        before(engine, "unload", lambda _name: states or other.delete(records=["r0", "r1", "r2", "r3"]))
+    assert states == ["accepted"] * 2
 
 
 def test_nothing_of_an_old_adapter_answers_after_the_deletion_is_effective(client, path, engine):
@@ -157,20 +143,14 @@ def test_files_are_removed_before_the_engine_is_asked_whether_it_answers(client,
     request fail while a deeper chain takes the place of another."""
     delete(client, "r0", "r1", "r2", "r3")
     until_erased(client)
-    unload, there = engine.unload, {}
-
-    def look(name):
-        there[name] = Path(engine.listed[name]).exists()
-        return unload(name)
-
-    engine.unload = look
+    there = []
+    before(engine, "unload", lambda name: there.append(Path(engine.listed[name]).exists()))
     with asking(client) as failed, s3t.Run.open(path) as run:
         run.repair()
         until(lambda: is_deep(client, engine))
         until(lambda: len(run.status().exports) == 2)
     assert failed == []
-    assert there
-    assert not any(there.values())
+    assert {*there} == {False}
     assert_as_run(predicted(client), path)
 
 

@@ -8,24 +8,14 @@ import pytest
 
 from s3t.errors import EngineError
 from s3t_server.gateway.lora_engine import KEY_VARIABLE, LoraEngine, LostAnswerError, UnknownAdapterError
+from testing import served
 
 PROMPTS = [[1, 2], [3]]
 
 
 def answering(monkeypatch, *answers):
     """A client that gets these answers, one after the other, and the requests that it has sent."""
-    left, sent = list(answers), []
-
-    def answer(request):
-        sent.append(request)
-        found = left.pop(0)
-        if isinstance(found, Exception):
-            raise found
-        status, body = found
-        return httpx.Response(status, **{"text" if isinstance(body, str) else "json": body})
-
-    made = httpx.Client
-    monkeypatch.setattr(httpx, "Client", lambda **options: made(**options, transport=httpx.MockTransport(answer)))
+    sent = served.answering(monkeypatch, *answers)
     return contextlib.closing(LoraEngine("http://engine/", seconds=5.0)), sent
 
 

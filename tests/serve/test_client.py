@@ -1,18 +1,11 @@
 """`s3t.Client`: the verbs of a run over HTTP, and what it does when a server is busy, away, or another one."""
 
-import http.server
-import io
-import json
-import threading
-from contextlib import contextmanager
-
+import httpx
 import pytest
-from PIL import Image
 
 import s3t
 from s3t.client import Client
-from testing import tiny
-from testing.served import serving, wait_for
+from testing.served import answering, wait_for
 
 TEXTS = ["w1 w2", "w30", "w22 w3 w4"]
 
@@ -55,20 +48,6 @@ def test_repairs_begin_and_are_followed_to_their_end(served, path):
     assert served.status().missing == 0
 
 
-@pytest.mark.integration
-def test_images_are_bytes_files_or_of_pillow(image_model, tmp_path):
-    table = tiny.image_table()
-    with s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(image_model, kind="image"), data=table) as run:
-        run.train()
-    content = table.image[0]
-    (tmp_path / "one.png").write_bytes(content)
-    with serving(tmp_path / "run", open_scopes=("predict",)) as http, Client(str(http.base_url)) as client:
-        alone = [client.predict(form) for form in (content, tmp_path / "one.png", Image.open(io.BytesIO(content)))]
-        both = client.predict([content, tmp_path / "one.png"])
-    assert len({str(found["predictions"]) for found in alone}) == 1
-    assert len({row["label"] for row in both["predictions"]}) == 1
-
-
 def test_all_problems_of_an_input_and_refusals_in_the_server_s_words(served, client, tokens):
     with pytest.raises(s3t.InputError) as caught:
         served.predict([3, "w1", 4])
@@ -99,72 +78,36 @@ def test_an_address_or_a_token_that_is_none():
         Client("http://localhost", "s3t_ä")
 
 
-class _Answering(http.server.BaseHTTPRequestHandler):
-    """Answers each request with the next of its server's answers, and notes the requests' keys."""
-
-    def do_POST(self):
-        self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.keys.append(self.headers["Idempotency-Key"])
-        status, headers, content = self.server.answers.pop(0)
-        if status is None:
-            self.connection.close()
-            return
-        self.send_response(status)
-        for name, value in {**headers, "Content-Length": str(len(content))}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *_):
-        pass
+DONE = (200, {"id": 1, "generation": 1, "deleted": 1, "already": [], "unknown": [], "state": "erased"})
+ADDRESS = "http://server"
 
 
-@contextmanager
-def answering(*answers):
-    """An HTTP server that gives answers as they are listed; of a status None it drops the connection."""
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Answering) as server:
-        server.answers, server.keys = list(answers), []
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        server.url = f"http://127.0.0.1:{server.server_address[1]}"
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
-
-
-DELETED = {"id": 1, "generation": 1, "deleted": 1, "already": [], "unknown": [], "state": "erased"}
-DONE = (200, {}, json.dumps(DELETED).encode())
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-@pytest.mark.parametrize("before", [(None, {}, b""), (503, {"Retry-After": "1"}, b"{}"), (429, {}, b"{}")])
+@pytest.mark.parametrize("before", [httpx.RemoteProtocolError("ended"), (503, {}, {"Retry-After": "1"}), (429, {})])
 def test_a_request_that_was_lost_or_came_too_early_is_made_again_with_its_key(before, monkeypatch):
-    pauses = []
+    pauses, sent = [], answering(monkeypatch, before, before, DONE)
     monkeypatch.setattr("s3t.client.time.sleep", pauses.append)
-    with answering(before, before, DONE) as server, Client(server.url) as client:
+    with Client(ADDRESS) as client:
         assert client.delete(records=["r0"]).deleted == 1
-    assert (len(server.keys), len({*server.keys} - {None})) == (3, 1)
-    assert pauses == ([1.0, 1.0] if before[0] == 503 else [0.25, 0.5])
+    assert (len(sent), len({request.headers["Idempotency-Key"] for request in sent})) == (3, 1)
+    assert pauses == ([1.0, 1.0] if "Retry-After" in str(before) else [0.25, 0.5])
 
 
 def test_after_its_last_attempt_the_refusal_is_told(monkeypatch):
     monkeypatch.setattr("s3t.client.time.sleep", lambda _: None)
-    busy = (503, {}, b'{"detail": "9 inputs wait"}')
-    with answering(busy, busy) as server, Client(server.url, attempts=2) as client:
-        with pytest.raises(s3t.ServerError, match="9 inputs wait") as refused:
-            client.predict(["w1"])
-        assert refused.value.status == 503
-    with Client(server.url, attempts=2) as client, pytest.raises(s3t.ServerError, match="no answer from") as gone:
-        client.predict(["w1"])
-    assert gone.value.status is None
+    busy, gone = (503, {"detail": "9 inputs wait"}), httpx.ConnectError("refused")
+    answering(monkeypatch, busy, busy, gone, gone)
+    with Client(ADDRESS, attempts=2) as client:
+        for words, status in (("9 inputs wait", 503), ("no answer from", None)):
+            with pytest.raises(s3t.ServerError, match=words) as refused:
+                client.predict(["w1"])
+            assert refused.value.status == status
 
 
-def test_another_server_is_named_as_such():
-    answers = ((200, b"<html>"), (200, b"[]"), (404, b"not here"), (500, b"{}"))
-    with answering(*((status, {}, content) for status, content in answers)) as server, Client(server.url) as client:
+def test_another_server_is_named_as_such(monkeypatch):
+    answers = ((200, "<html>"), (200, []), (404, "not here"), (500, {}))
+    sent = answering(monkeypatch, *answers)
+    with Client(ADDRESS) as client:
         for number in range(len(answers)):
             with pytest.raises(s3t.ServerError, match="server of s3t"):
                 client.predict(["w1"])
-            assert len(server.keys) == number + 1
+            assert len(sent) == number + 1

@@ -62,21 +62,23 @@ def test_labels_alone_where_the_run_says_so_and_no_routes_that_tell_more(path):
 
 
 @pytest.mark.integration
-def test_images(image_model, tmp_path):
-    with s3t.Run.create(
-        tmp_path / "run", recipe=tiny.recipe(image_model, kind="image"), data=tiny.image_table()
-    ) as run:
+def test_images_as_base64_and_by_the_client_as_bytes_files_or_of_pillow(image_model, tmp_path):
+    path, recipe, images = tmp_path / "run", tiny.recipe(image_model, kind="image"), tiny.image_table().image[:2]
+    with s3t.Run.create(path, recipe=recipe, data=tiny.image_table()) as run:
         run.train()
-        images = list(tiny.image_table().image[:2])
-        wanted = list(run.predict(images).predicted)
+        wanted = list(run.predict(list(images)).predicted)
     coded = [base64.b64encode(image).decode() for image in images]
-    with serving(tmp_path / "run", open_scopes=("predict",), max_pixels=1000) as client:
+    (tmp_path / "one.png").write_bytes(images[0])
+    with serving(path, open_scopes=("predict",), max_pixels=1000) as client:
 
         def ask(*inputs):
             return client.post("/v1/predict", json={"inputs": inputs})
 
         for inputs in (coded, [f"data:image/png;base64,{each}" for each in coded]):
             assert [row["label"] for row in ask(*inputs).json()["predictions"]] == wanted
+        with s3t.Client(str(client.base_url)) as asking:
+            for form in (images[0], tmp_path / "one.png", Image.open(io.BytesIO(images[0]))):
+                assert [row["label"] for row in asking.predict(form)["predictions"]] == wanted[:1]
         for bomb in ([encoded("png", 2000)], [encoded("webp", 20)] * 3):
             refused = ask(*bomb)
             assert (refused.status_code, "more than 1000 pixels" in refused.json()["detail"]) == (413, True)

@@ -17,6 +17,8 @@ def test_a_token_is_found_by_its_secret_which_is_kept_nowhere(trained):
     assert len(secret) > 40
     assert made.scopes == ("predict", "delete")
     assert made.expires_at == made.created_at + timedelta(days=2)
+    assert made.refusal(made.expires_at - timedelta(seconds=1)) is None
+    assert made.refusal(made.expires_at) == "the token has expired"
     assert Access(trained).find(secret) == made
     assert Access(trained).find(secret[:-1]) is None
     assert Access(trained).all() == (made,)
@@ -37,22 +39,13 @@ def test_a_revoked_token_stays_revoked_from_the_first_time_on_for_every_replica(
         Access(trained).create("app", scopes=["predict"])
 
 
-def test_a_token_expires(trained):
-    made, _ = Access(trained).create("app", scopes=["audit"], days=1)
-    assert made.refusal(made.created_at + timedelta(days=1, seconds=-1)) is None
-    assert made.refusal(made.created_at + timedelta(days=1)) == "the token has expired"
-
-
 def test_a_clone_has_other_callers(trained, tmp_path):
+    """And an adopted copy."""
     _, secret = Access(trained).create("app", scopes=list(SCOPES))
     with s3t.Run.clone(trained.path, tmp_path / "clone") as clone:
         assert Access(clone).all() == ()
         assert Access(clone).find(secret) is None
     assert Access(trained).find(secret) is not None
-
-
-def test_an_adopted_copy_has_other_callers(trained, tmp_path):
-    Access(trained).create("app", scopes=["predict"])
     trained.close()
     shutil.copytree(trained.path, tmp_path / "copy")
     with s3t.Run.adopt(tmp_path / "copy") as copy:
