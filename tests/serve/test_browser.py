@@ -246,16 +246,22 @@ def test_a_reason_stays_for_its_request_alone(window, server, tokens):
 
 
 def test_the_slower_of_two_answers_is_shown_if_it_is_the_newer_and_dropped_if_it_is_the_older(window, server, tokens):
-    page, asked = sign_in(window(), tokens["all"]), "**/sections/deletions?*"
+    page, asked, came = sign_in(window(), tokens["all"]), "**/sections/deletions?*", []
+
+    def hold_back(route):
+        came.append(route)
+
     live(page)
     for count, order in ((1, (0, 1)), (3, (1, 0))):
-        came, answers = [], []
-        page.route(asked, came.append)  # they are held back
-        for number in (count, count + 1):
-            delete(server, tokens["all"], number)
-            while len(came) < number - count + 1:
-                page.wait_for_timeout(20)
-            answers.append(came[-1].fetch())
+        came.clear()
+        page.route(asked, hold_back)
+        answers = []
+        for number in (0, 1):
+            delete(server, tokens["all"], count + number)
+            for _ in range(MILLISECONDS // 20):
+                if len(came) <= number:
+                    page.wait_for_timeout(20)
+            answers.append(came[number].fetch())
         for place in order:
             came[place].fulfill(response=answers[place])
             page.wait_for_timeout(300)
