@@ -17,6 +17,7 @@ from s3t.ledger import schema
 from s3t.run import auditing, workshop
 from testing import tiny
 from testing.roles import roles
+from tests.deletion.runs import patient_copy
 from tests.run.worlds import trained_run
 from tests.slice_files import slice_path
 
@@ -178,8 +179,7 @@ def test_a_changed_base_model_is_refused(tmp_path):
 @pytest.fixture
 def waiting(trained_once, tmp_path):
     """A trained run whose record r3 is deleted and waits in its slice's file."""
-    tiny.change_recipe(tiny.copy_run(trained_once, tmp_path / "run"), deletion={"erase_within": 3600.0})
-    with s3t.Run.open(tmp_path / "run") as run:
+    with s3t.Run.open(patient_copy(trained_once, tmp_path / "run")) as run:
         run.delete(records=["r3"])
         yield run
 

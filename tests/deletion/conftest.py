@@ -5,6 +5,7 @@ import pytest
 import s3t
 from s3t.core import Place
 from testing import tiny
+from tests.deletion.runs import patient_copy
 from tests.run.worlds import records_by_slice
 
 
@@ -30,10 +31,8 @@ def run(folder):
 
 
 @pytest.fixture
-def patient(text_model, tmp_path):
-    """A run of the same records whose slices may be rewritten an hour after a deletion."""
-    recipe = tiny.recipe(text_model, deletion={"erase_within": 3600})
-    with s3t.Run.create(tmp_path / "patient", recipe=recipe, data=tiny.text_table()) as run:
+def patient(made, tmp_path):
+    with s3t.Run.open(patient_copy(made, tmp_path / "patient")) as run:
         yield run
 
 

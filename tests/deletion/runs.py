@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import pyarrow.parquet
 
 import s3t
+from testing import tiny
 
 LEDGER = ("ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite-shm")
 
@@ -21,6 +22,13 @@ def put_back(run: Path, backup: Path, *names: str) -> None:
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
         if source.exists():
             shutil.copytree(source, path) if source.is_dir() else shutil.copy2(source, path)
+
+
+def patient_copy(run: Path, to: Path) -> Path:
+    """A copy whose slices may be rewritten an hour after a deletion."""
+    tiny.copy_run(run, to)
+    tiny.change_recipe(to, deletion={"repair": "manual", "erase_within": 3600.0})
+    return to
 
 
 def delete(run: Path, *records: str) -> None:

@@ -29,7 +29,7 @@ from s3t.store.slices import Slices
 from testing import tiny
 from testing.accepted import accept
 from testing.roles import roles
-from tests.deletion.runs import names_left, states
+from tests.deletion.runs import names_left, patient_copy, states
 from tests.run.worlds import trained_run
 
 SECRET = Secret(salt="x")
@@ -201,8 +201,7 @@ def test_a_deletion_that_touches_no_prefix_in_service_stops_no_prediction(traine
 @pytest.fixture
 def waiting(trained_once, tmp_path):
     """A trained run that may take an hour to erase."""
-    tiny.change_recipe(tiny.copy_run(trained_once, tmp_path / "run"), deletion={"erase_within": 3600.0})
-    with s3t.Run.open(tmp_path / "run") as run:
+    with s3t.Run.open(patient_copy(trained_once, tmp_path / "run")) as run:
         yield run
 
 
