@@ -52,6 +52,7 @@ def test_architectures(kind, text_model, tmp_path):
 POOLED = {  # whether transformers' own classifier has the pooling; else the export is for sentence-transformers
     ("text", "first"): True,
     ("text", "mean"): False,
+    ("text", "last"): False,
     ("llama", "last"): True,
     ("llama", "first"): False,
 }

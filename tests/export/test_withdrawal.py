@@ -211,6 +211,7 @@ def with_deletion(function, run, *, after=False):
 
 MOMENTS = {
     "while it is read": ("peft_adapter", False),
+    "while it is written": ("folder_name", False),
     "before it gets its place": ("publish", False),
     "after it got its place": ("publish", True),
 }
@@ -237,9 +238,9 @@ class Killed(BaseException):
     """The process ends here."""
 
 
-@pytest.mark.parametrize("function", ["publish", "_committed"])
+@pytest.mark.parametrize("function", ["files_in", "publish", "_committed"])
 def test_what_a_killed_process_left_is_known(trained, out, monkeypatch, function):
-    """It ends before its export has its place, or after that."""
+    """It ends before its export has a name, before it has its place, or after that."""
 
     def kill(*_arguments, **_options):
         raise Killed

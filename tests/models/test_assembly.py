@@ -23,7 +23,7 @@ SPARSE = SMALL | {"max_position_embeddings": 24, "attention_type": "original_ful
 @pytest.mark.parametrize("kind", TEXT)
 def test_every_kind_of_text_model_goes_through_the_whole_loop_on_pairs(kind, of_kind, tmp_path):
     table = tiny.text_table().assign(other=lambda rows: rows.text)
-    changes = {"partition": {"shards": 1, "slices": 2}, "sequences": {"budget": 1}, "training": {"epochs": 1}}
+    changes = {"partition": {"shards": 1, "slices": 2}, "sequences": {"budget": 2}, "training": {"epochs": 1}}
     recipe = tiny.recipe(of_kind(kind), columns={"text_pair": "other"}, **changes)
     with s3t.Run.create(tmp_path / "run", recipe=recipe, data=table) as run:
         run.train()

