@@ -141,8 +141,8 @@ def loaded(folder, **changes):
     return model, encoder, encoder.encode(rows)
 
 
-UNLIKE = {"llama-tied", "qwen2", "gemma3", "gpt2", "gpt-neox", "phi", "falcon", "opt", "mixtral"}
-"""Decoders that pad, count, norm or mask otherwise; the others are like one of them."""
+UNLIKE = {"llama-tied", "qwen2", "gemma3", "gpt2", "phi", "falcon", "opt", "mixtral", "openai-gpt", "nanochat"}
+"""Decoders that pad, count, norm, mask or see otherwise; the others are like one of them."""
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 import torch
 from sklearn.metrics import classification_report
 
-from s3t.errors import DataError, RecipeError
+from s3t.errors import DataError
 from s3t.prediction.answers import Answers
 from s3t.recipe import recipe_from
 from s3t.records.ingest import ingest
@@ -69,24 +69,6 @@ def test_labels_of_the_hub_are_read_by_name():
     features = datasets.Features({"id": text, "text": text, "label": labels})
     rows = datasets.Dataset.from_dict({"id": ["x", "y"], "text": ["t", "u"], "label": [[0, 1], []]}, features=features)
     assert ingest(rows, recipe()).rows["label"].to_pylist() == [["a", "b"], []]
-
-
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ({"task": "text-classification", "columns": {"delimiter": ";"}}, "columns.delimiter"),
-        ({"task": "text-classification", "prediction": {"threshold": 0.4}}, "prediction.threshold"),
-        ({"prediction": {"threshold": 1.0}}, "prediction.threshold"),
-        ({"method": "protosisa"}, "one label a record"),
-        (
-            {"partition": {"group": {"column": "label", "slices": {"a": [0]}, "deletion": {"a": 1.0}}}},
-            "a column of its",
-        ),
-    ],
-)
-def test_recipes_that_cannot_be_meant_are_refused(changes, reason):
-    with pytest.raises(RecipeError, match=reason):
-        recipe(**changes)
 
 
 def test_inferred_labels_are_those_of_all_lists():

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pytest
 import torch
 
-from s3t.errors import InputError
+from s3t.errors import InputError, RecipeError
 from s3t.prediction.answers import Answers
+from s3t.recipe import recipe_from
 from s3t.tasks import TASKS
 from s3t.tasks.targets import WORDS
 from s3t.tasks.task import ANSWERED
@@ -184,3 +185,25 @@ def test_a_task_is_asked_what_its_target_answers_and_nothing_else(task):
         else:
             with pytest.raises(InputError, match=f"does not {verb}; ask `{task.target.verbs[0]}`"):
                 task.check_answers(verb)
+
+
+SEVERAL, ORDERED, TAGGED = "text-multi-label-classification", "text-ordinal-classification", "token-classification"
+REFUSED = [
+    ("text-classification", {"columns": {"delimiter": ";"}}, "columns.delimiter"),
+    ("text-classification", {"prediction": {"threshold": 0.4}}, "prediction.threshold"),
+    (SEVERAL, {"prediction": {"threshold": 1.0}}, "prediction.threshold"),
+    (SEVERAL, {"method": "protosisa"}, "one label a record"),
+    (SEVERAL, {"partition": {"group": {"column": "label", "slices": {"a": [0]}, "deletion": {"a": 1}}}}, "a column of"),
+    (ORDERED, {"labels": "infer"}, "labels: .* have an order; declare them, the lowest first"),
+    (ORDERED, {"prediction": {"threshold": 0.4}}, "prediction.threshold"),
+    (ORDERED, {"method": "protosisa"}, "output for each label"),
+    (TAGGED, {"columns": {"text": "{a} {b}"}}, "takes no template"),
+    (TAGGED, {"columns": {"text_pair": "b"}}, "columns.text_pair"),
+]
+
+
+@pytest.mark.parametrize(("task", "changes", "reason"), REFUSED)
+def test_recipes_that_cannot_be_meant_are_refused(task, changes, reason):
+    columns = {"id": "id", "text": "text"} | changes.get("columns", {})
+    with pytest.raises(RecipeError, match=reason):
+        recipe_from({"task": task, "base_model": "m", "labels": LABELS} | changes | {"columns": columns})

@@ -62,15 +62,6 @@ def test_rows_without_a_tag_for_every_word_are_refused(columns, reason):
         kept(**columns)
 
 
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [({"columns": {"text": "{a} {b}"}}, "takes no template"), ({"columns": {"text_pair": "b"}}, "columns.text_pair")],
-)
-def test_recipes_that_cannot_be_meant_are_refused(changes, reason):
-    with pytest.raises(RecipeError, match=reason):
-        recipe(**changes)
-
-
 def test_the_first_sub_word_stands_for_its_word(text_model):
     """The tiny tokenizer cuts at points: w1.w2 are three tokens."""
     with pytest.raises(RecipeError, match="no room for a word"):
