@@ -2,8 +2,8 @@
 
 import sys
 
-from s3t.engine import Placement, run_in_pool
+from s3t.engine import Placement, Processes, run_on
 from s3t.events import silent
 
 if __name__ == "__main__":
-    run_in_pool("tests.engine.small_worker", sys.argv[1:], [Placement()] * 2, progress=silent)
+    run_on(Processes("tests.engine.small_worker", sys.argv[1:], [Placement()] * 2), progress=silent)
