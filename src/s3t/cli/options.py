@@ -45,9 +45,7 @@ WorkersOption = Annotated[
 ]
 OnOption = Annotated[
     str | None,
-    Option(
-        metavar="ENGINE", help="Where they are: local (processes here), ray or slurm; else as the recipe says."
-    ),
+    Option(metavar="ENGINE", help="Where they are: local (processes here), ray or slurm; else as the recipe says."),
 ]
 AddressOption = Annotated[
     str | None,

@@ -578,7 +578,7 @@ class EngineSettings(Section):
 
     on: Literal["local", "ray", "slurm"] = "local"
     """Processes of this machine; actors of a Ray cluster; an array of Slurm jobs."""
-    workers: Int | Literal["auto"] = Field(default=1, union_mode="left_to_right")
+    workers: Annotated[Literal["auto"] | Annotated[int, Field(ge=1, le=10_000)], NUMBER] = 1
     """How many. auto: one a GPU, or as many as the cores have room for; not for slurm."""
     address: str | None = None
     """ray: the cluster's address; null: one that runs here, else one is started. slurm: local runs the jobs here."""
@@ -586,7 +586,7 @@ class EngineSettings(Section):
     """ray, slurm: cores that a worker reserves; null: training.threads."""
     gpus_per_worker: Int = Field(default=0, ge=0, le=64)
     """ray, slurm: GPUs that a worker reserves."""
-    options: dict[str, str | Int] = {}
+    options: dict[str, Any] = {}
     """slurm: options of sbatch, as {partition: gpu, time: 600}."""
 
 
