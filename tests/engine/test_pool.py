@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from s3t import errors
-from s3t.engine import Placement, pool, run_in_pool
+from s3t.engine import Placement, Processes, pool, run_on
 from s3t.events import StageStart, WorkNote, WorkStep, silent
 from s3t.processes import is_running
 from s3t.store import disk
@@ -40,9 +40,8 @@ class Heard:
 
 def run(what, folder, *more, placements=None, progress=None, **how):
     arguments = [what, str(folder), *more]
-    return run_in_pool(
-        "tests.engine.small_worker", arguments, placements or [Placement()] * 2, progress=progress or silent, **how
-    )
+    workers = Processes("tests.engine.small_worker", arguments, placements or [Placement()] * 2)
+    return run_on(workers, progress=progress or silent, **how)
 
 
 def left(folder):
@@ -155,9 +154,9 @@ def test_each_has_its_seat_hears_no_keyboard_and_writes_to_stderr(tmp_path, capf
 
 PARENT = """
 import sys
-from s3t.engine import Placement, run_in_pool
+from s3t.engine import Placement, Processes, run_on
 from s3t.events import silent
-run_in_pool("tests.engine.small_worker", sys.argv[1:], [Placement()] * 2, progress=silent)
+run_on(Processes("tests.engine.small_worker", sys.argv[1:], [Placement()] * 2), progress=silent)
 """
 
 
