@@ -9,17 +9,17 @@ import pytest
 
 from s3t.processes import is_running, this_machine
 
+CODE = "from s3t.processes import this_machine; print(this_machine())"
+
 
 def test_processes_of_one_machine_say_the_same():
-    code = "from s3t.processes import this_machine; print(this_machine())"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == this_machine()
 
 
 def test_another_namespace_of_processes_is_another_machine():
     """Two containers may have one name and one kernel; each has a process 7."""
-    code = "from s3t.processes import this_machine; print(this_machine())"
-    command = ["unshare", "--pid", "--fork", sys.executable, "-c", code]
+    command = ["unshare", "--pid", "--fork", sys.executable, "-c", CODE]
     done = subprocess.run(command, capture_output=True, text=True)
     if "unshare failed" in done.stderr or "Operation not permitted" in done.stderr:
         pytest.skip(f"no namespaces here: {done.stderr.strip()}")

@@ -1,6 +1,7 @@
 """What the program sets for its own process, and never overrides."""
 
 import os
+import resource
 import subprocess
 import sys
 
@@ -12,14 +13,15 @@ CODE = (
 )
 
 
+def printed(code, **options):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, **options).stdout
+
+
 @pytest.mark.parametrize(("before", "after"), [({}, "1"), ({"THP_MEM_ALLOC_ENABLE": "0"}, "0")])
 def test_core_dumps_are_forbidden_and_large_pages_asked_for_unless_the_user_has_said_otherwise(before, after):
-    import resource
-
     environment = {name: value for name, value in os.environ.items() if name != "THP_MEM_ALLOC_ENABLE"} | before
-    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True, env=environment)
     hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
-    assert done.stdout.split() == [after, "0", str(hard), "False"]
+    assert printed(CODE, env=environment).split() == [after, "0", str(hard), "False"]
 
 
 GARBAGE = """
@@ -37,8 +39,7 @@ print(gc.get_threshold() == usual, gc.callbacks)
 
 
 def test_the_first_search_for_garbage_waits_until_modules_are_imported_and_later_ones_do_not():
-    done = subprocess.run([sys.executable, "-c", GARBAGE], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["0", "True []"]
+    assert printed(GARBAGE).splitlines() == ["0", "True []"]
 
 
 QUANTISED = """
@@ -56,8 +57,7 @@ print(missing_package(), functional().__name__)
 @pytest.mark.integration
 def test_bitsandbytes_is_imported_for_quantised_bases_alone():
     pytest.importorskip("bitsandbytes")
-    done = subprocess.run([sys.executable, "-c", QUANTISED], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["True False", "None bitsandbytes.functional"]
+    assert printed(QUANTISED).splitlines() == ["True False", "None bitsandbytes.functional"]
 
 
 FINALISER = """

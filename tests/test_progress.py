@@ -61,12 +61,11 @@ def test_a_log_has_a_line_when_a_stage_begins_and_one_when_it_ends(clock, capsys
 def test_within_a_stage_a_log_has_a_line_every_ten_seconds_at_most(clock, capsys):
     lines = ProgressBar()
     lines(WorkStart(what="training", total=1000))
-    lines(StageStart(stage=FIRST, records=100, epochs=10))
     for epoch in range(1, 11):
         clock(3)
         lines(EpochEnd(stage=FIRST, epoch=epoch, epochs=10, loss=1 / epoch, records=100, seconds=3.0))
         lines(WorkStep(count=100))
-    said = capsys.readouterr().err.splitlines()[1:]
+    said = capsys.readouterr().err.splitlines()
     assert [line[:44] for line in said] == [
         "stage (1) of shard 0: epoch 4 of 10, loss 0.",
         "stage (1) of shard 0: epoch 8 of 10, loss 0.",
@@ -80,13 +79,9 @@ def test_other_work_has_a_line_at_its_end_and_before_only_if_it_takes_long(clock
         clock(6)
         lines(WorkStep(count=10))
     lines(WorkEnd())
-    assert capsys.readouterr().err.splitlines() == [
-        "predicting: 67%, about 6.0 s left",
-        "predicting: 18.0 s",
-    ]
     lines(WorkStart(what="deleting", total=0))
     lines(WorkEnd())
-    assert capsys.readouterr().err == ""
+    assert capsys.readouterr().err.splitlines() == ["predicting: 67%, about 6.0 s left", "predicting: 18.0 s"]
 
 
 def test_many_losses_are_shortened_a_regressions_error_is_one_and_no_record_is_said(clock, capsys):
@@ -98,27 +93,29 @@ def test_many_losses_are_shortened_a_regressions_error_is_one_and_no_record_is_s
     assert "no record, nothing to optimise" in second
 
 
+def seen(screen):
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen.getvalue()).replace("\r", "\n")
+
+
 def test_a_terminal_has_a_bar_with_the_loss_and_a_line_for_every_stage(monkeypatch):
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=80)
     monkeypatch.setattr("rich.console.Console", lambda **_: console)
     train(ProgressBar(), lambda seconds: None)
-    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen.getvalue())
+    shown = seen(screen)
     assert "stage (1, 0) of shard 0: loss 1.25, 0.1235 in 6 steps, 8.0 s, accuracy on public records 0.75" in shown
-    assert re.search(r"\ntraining 3 stages on 10 records, 2 epochs each .* 100% 0:00:00", shown.replace("\r", "\n"))
+    assert re.search(r"\ntraining 3 stages on 10 records, 2 epochs each .* 100% 0:00:00", shown)
 
 
 def test_the_bar_names_the_loss_first_and_cuts_the_stage_rather_than_the_numbers():
-    screen = io.StringIO()
+    screen, deep = io.StringIO(), Stage(10, tuple(range(12)))
     bar = ProgressBar(Console(file=screen, force_terminal=True, width=60))
     bar(WorkStart(what="training 3 stages on 10 records, 2 epochs each", total=50))
     bar(WorkStep(count=20))
     bar(TrainingStart(stages=3))
-    deep = Stage(10, tuple(range(12)))
-    bar(StageStart(stage=deep, records=10, epochs=2))
     bar(EpochEnd(stage=deep, epoch=1, epochs=2, loss=0.123456, records=10, seconds=4.0))
     bar.drawn.refresh()
-    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen.getvalue())
+    shown = seen(screen)
     bar(WorkEnd())
     assert re.search(r"1/3 loss 0\.1235, st.* 40% ", shown)
 

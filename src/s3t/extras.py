@@ -12,6 +12,8 @@ EXTRAS = {
     "harness": ["lm-eval>=0.4.13"],
     "texts": ["rouge-score>=0.1.2"],
     "quantized": ["bitsandbytes>=0.50"],
+    "ray": ["ray>=2.60"],
+    "slurm": ["submitit>=1.5.4"],
     "serve": ["fastapi>=0.135", "uvicorn>=0.54", "uvloop>=0.22", "httptools>=0.7", "prometheus-client>=0.20"],
 }
 """Requirements of each extra, as in pyproject.toml. s3t is on no package index, so `s3t[EXTRA]` installs nothing."""

@@ -31,18 +31,13 @@ def load(folder, sizes, **changes):
     with quietly():
         transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder)
     training = {"precision": "bfloat16", "attention": "sdpa", "threads": 1, **changes.pop("training", {})}
-    content = language_recipe(
-        folder,
-        partition={"shards": 1, "slices": 2},
-        sequences={"budget": 1},
-        adapter={"rank": RANK, "layers_per_slice": 2, **changes},
-        training=training,
-    )
+    adapter = {"rank": RANK, "layers_per_slice": 2, **changes}
+    size = {"partition": {"shards": 1, "slices": 2}, "sequences": {"budget": 1}}
+    content = language_recipe(folder, adapter=adapter, training=training, **size)
     return assemble(folder, recipe_from(content), labels=1)[0]
 
 
-@pytest.mark.parametrize("bits", BITS)
-@pytest.mark.parametrize("widths", WIDTHS, ids=str)
+@pytest.mark.parametrize(("bits", "widths"), [*zip(BITS, WIDTHS, strict=True)], ids=str)
 def test_the_bases_bytes_are_those_of_its_tensors(bits, widths, tmp_path):
     if bits != "none":
         pytest.importorskip("bitsandbytes")
@@ -52,9 +47,9 @@ def test_the_bases_bytes_are_those_of_its_tensors(bits, widths, tmp_path):
     assert base_bytes(sizes, bits) == sum(parameter.nbytes for parameter in model.parameters()) + buffers
 
 
-@pytest.mark.parametrize("depth", [1, 2])
-@pytest.mark.parametrize("dropout", [0.0, 0.1])
-@pytest.mark.parametrize("widths", WIDTHS, ids=str)
+@pytest.mark.parametrize(
+    ("widths", "dropout", "depth"), [(WIDTHS[0], 0.0, 1), (WIDTHS[1], 0.1, 2), (WIDTHS[2], 0.1, 1), (WIDTHS[2], 0.0, 2)]
+)
 def test_a_pass_saves_what_is_computed(widths, dropout, depth, tmp_path):
     """Also with a frozen block merged into the weights."""
     sizes = model_of(*widths)
@@ -85,16 +80,8 @@ def test_a_pass_saves_what_is_computed(widths, dropout, depth, tmp_path):
         states = model.passes.states(batch, [border])[border].detach()
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
             model.passes.reached(batch, Start(border, states))
-    training = Training(
-        slices=2,
-        block=2,
-        rank=RANK,
-        dropout=dropout > 0,
-        checkpointing=False,
-        tokens=ROWS * LENGTH,
-        records=ROWS,
-        mask_bytes=2,
-    )
+    shape = {"slices": 2, "block": 2, "rank": RANK, "tokens": ROWS * LENGTH, "records": ROWS, "mask_bytes": 2}
+    training = Training(dropout=dropout > 0, checkpointing=False, **shape)
     assert trained == adapter_numbers(sizes, training)
     assert sum(each.untyped_storage().nbytes() for each in saved.values()) == saved_bytes(sizes, training, depth=depth)
 

@@ -25,11 +25,8 @@ def test_shares_add_up_to_the_epoch_and_only_the_bases_products_have_a_rate():
         peak=1_000.0,
     )
     shares = {kind: share for kind, share in found["shares"].items() if share}
-    assert shares == pytest.approx(
-        {"base": 0.2, "lora": 0.1, "attention": 0.15, "sums": 0.05, "norm": 0.1, "optimiser": 0.1}
-        | {"other": 0.1, "between": 0.2}
-    )
-    assert sum(shares.values()) == pytest.approx(1)
+    wanted = {"base": 0.2, "lora": 0.1, "attention": 0.15, "sums": 0.05, "norm": 0.1, "optimiser": 0.1}
+    assert shares == pytest.approx(wanted | {"other": 0.1, "between": 0.2})
     assert found["rate_of_base"] == pytest.approx(3 * 2 * 4 * 8 * 6 / 1.0 / 1_000)
     assert found["most_of_other"] == {"aten::something": 1.0}
 

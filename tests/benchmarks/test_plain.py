@@ -1,4 +1,4 @@
-"""The plain procedure trains what s3t trains, on the same records."""
+"""The plain procedure and the competent user's loop train what s3t trains, on the same records."""
 
 import json
 import shutil
@@ -9,11 +9,12 @@ import torch
 from transformers import AutoConfig, AutoModelForSequenceClassification
 
 import s3t
-from benchmarks import plain
+from benchmarks import competent, plain
 from benchmarks.flops import step_flops
 from s3t.models.adapters import deserialize
 from s3t.models.encoders import encoder_for
 from s3t.recipe import recipe_from
+from s3t.store.artifacts import Manifest
 from testing import tiny
 from tests.benchmarks.small import ADAPTER, TRAINING, slices_of
 
@@ -22,9 +23,11 @@ def test_every_stage_trains_the_parameters_that_s3t_stores(setting, tmp_path):
     recipe = tiny.recipe(setting.folder, partition={"shards": 1}, sequences={"budget": 1}, adapter=ADAPTER)
     with s3t.Run.create(tmp_path / "run", recipe=recipe | {"training": {"epochs": 0}}, data=tiny.text_table()) as run:
         run.train()
+        folder = run.path / "artifacts" / "shard-000"
+        manifests = {path.stem: Manifest.model_validate_json(path.read_text()) for path in folder.glob("*.json")}
         stored = {
-            len(manifest.prefix): deserialize((run.path / "artifacts/shard-000" / f"{key}.safetensors").read_bytes())
-            for key, manifest in manifests(run)
+            len(manifest.prefix): deserialize((folder / f"{key}.safetensors").read_bytes())
+            for key, manifest in manifests.items()
         }
     model, head = plain.load(setting)
     for depth in (1, 2, 3):
@@ -32,40 +35,47 @@ def test_every_stage_trains_the_parameters_that_s3t_stores(setting, tmp_path):
         theirs = [*stored[depth].block.values(), *stored[depth].head.values()]
         assert sorted(tuple(value.shape) for value in own) == sorted(tuple(value.shape) for value in theirs)
         names = {name for name, value in model.named_parameters() if value.requires_grad}
-        layer = f"layer.{3 - depth}."
-        assert all(layer in name or name in head for name in names)
+        assert all(f"layer.{3 - depth}." in name or name in head for name in names)
         assert set(head) == set(stored[depth].head)
 
 
-def manifests(run):
-    from s3t.store.artifacts import Manifest
-
-    for path in run.path.glob("artifacts/shard-000/*.json"):
-        yield path.stem, Manifest.model_validate_json(path.read_text())
+PROCEDURES = {"plain": {}, "competent": {"attention": "eager", "train": competent.train_stage}}
 
 
-def test_a_stage_leaves_the_blocks_above_and_the_base_as_they_were(setting):
-    model, head = plain.load(setting)
-    slices = slices_of(setting)
-    own = plain.add_block(model, 1, setting.adapter, head=head)
-    plain.train_stage(model, own, slices[0], setting)
-    before = {name: value.detach().clone() for name, value in model.named_parameters()}
-    own = plain.add_block(model, 2, setting.adapter, head=head)
-    plain.train_stage(model, own, slices[1], setting)
-    changed = {name for name, value in model.named_parameters() if name in before and not value.equal(before[name])}
-    assert changed == set(head)
+@pytest.mark.parametrize("procedure", PROCEDURES.values(), ids=PROCEDURES)
+def test_a_stage_leaves_the_blocks_above_and_the_base_as_they_were_and_tells_every_record(procedure, setting):
+    slices, told, stages = slices_of(setting, 12), [], []
+    hearing = {"on_stage": stages.append, "on_step": told.append}
+    (short,) = plain.train_orders(setting, slices, [(2,)], **procedure)
+    (long,) = plain.train_orders(setting, slices, [(2, 0)], **procedure, **hearing)
+    assert sum(told) == 2 * (4 + 8)
+    assert stages == ["stage (2,)", "stage (2, 0)"]
+    before = dict(short.named_parameters())
+    changed = {name for name, own in long.named_parameters() if name in before and not own.equal(before[name])}
+    assert changed == set(plain.load(setting)[1])
 
 
-def test_steps_tell_every_record_of_every_epoch(setting):
-    told, stages = [], []
-    plain.train_orders(setting, slices_of(setting, 30), [(2, 0, 1)], on_stage=stages.append, on_step=told.append)
-    assert sum(told) == 2 * (10 + 20 + 30)
-    assert stages == ["stage (2,)", "stage (2, 0)", "stage (2, 0, 1)"]
+def test_from_the_same_start_a_competent_loop_learns_what_the_plain_one_learns_but_for_rounding(setting):
+    training = TRAINING | {"epochs": 4, "batch_size": 64, "warmup": 0.0}  # all records in one batch: no order
+    quiet = plain.Plain(**vars(setting) | {"training": training, "dropout": False})
+    table, moved = tiny.text_table(), []
+    records = plain.encoded(quiet, table.text.tolist(), table.label.tolist())
+    for procedure in (plain, competent):
+        model, head = plain.load(quiet, attention="eager")
+        own = plain.add_block(model, 1, ADAPTER, head=head)
+        start = torch.Generator().manual_seed(0)
+        with torch.no_grad():
+            for value in own:
+                value.copy_(torch.randn(value.shape, generator=start) * 0.1)
+        before = torch.cat([value.detach().flatten().clone() for value in own])
+        procedure.train_stage(model, own, records, quiet)
+        moved.append(torch.cat([value.detach().flatten() for value in own]) - before)
+    assert (moved[0] - moved[1]).norm() < 0.1 * moved[0].norm() > 0.01
 
 
 def test_from_the_same_start_and_without_dropout_it_gives_what_s3t_gives_but_for_rounding(setting, tmp_path):
-    training = TRAINING | {"epochs": 10, "batch_size": 64, "warmup": 0.0}  # all records in one batch: no order
-    begun, ended = (stages_by_s3t(setting, tmp_path / str(epochs), training | {"epochs": epochs}) for epochs in (0, 10))
+    training = TRAINING | {"epochs": 4, "batch_size": 64, "warmup": 0.0}  # all records in one batch: no order
+    begun, ended = (stages_by_s3t(setting, tmp_path / str(epochs), training | {"epochs": epochs}) for epochs in (0, 4))
     quiet = plain.Plain(**vars(setting) | {"training": training, "dropout": False})
     model, head = plain.load(quiet)
     table = tiny.text_table()
@@ -83,13 +93,8 @@ def test_from_the_same_start_and_without_dropout_it_gives_what_s3t_gives_but_for
 
 def stages_by_s3t(setting, path, training):
     """The first stage of a run of one shard and one slice."""
-    recipe = tiny.recipe(
-        setting.folder,
-        partition={"shards": 1, "slices": 1},
-        sequences={"budget": 1},
-        adapter=ADAPTER,
-        training={**training, "precision": "float32"},
-    )
+    size = {"partition": {"shards": 1, "slices": 1}, "sequences": {"budget": 1}, "adapter": ADAPTER}
+    recipe = tiny.recipe(setting.folder, training={**training, "precision": "float32"}, **size)
     with s3t.Run.create(path, recipe=recipe, data=tiny.text_table()) as run:
         run.train()
         (file,) = run.path.glob("artifacts/shard-000/*.safetensors")
@@ -133,20 +138,15 @@ def test_images_are_encoded_as_s3t_encodes_them(own, image_model, tmp_path):
     folder = shutil.copytree(image_model, tmp_path / "model")
     if own:
         size = {"height": 8, "width": 8}
-        given = {"do_resize": False, "do_center_crop": True, "crop_size": size, "image_mean": [0.3], "image_std": [0.2]}
         fields = {"image_processor_type": "ViTImageProcessor", "do_rescale": True, "rescale_factor": 1 / 255}
-        (folder / "preprocessor_config.json").write_text(json.dumps(fields | given | {"size": size}))
+        fields |= {"do_resize": False, "do_center_crop": True, "image_mean": [0.3], "image_std": [0.2], "size": size}
+        (folder / "preprocessor_config.json").write_text(json.dumps(fields | {"crop_size": size}))
     setting = plain.Plain(folder=folder, labels=["a", "b", "c"], adapter=ADAPTER, training=TRAINING, images=True)
     table = tiny.image_table(4)
+    model, head = plain.load(setting)  # the checkpoint's head has seven labels, and is drawn anew
+    assert head == ["classifier.bias", "classifier.weight"]
+    assert len(model.classifier.weight) == 3
     found = plain.encoded(setting, table.image.tolist(), table.label.tolist())
     encoder = encoder_for(folder, recipe_from(tiny.recipe(folder, kind="image")))
     ours = encoder.collate(encoder.encode(pa.table({"image": table.image.tolist()})))["pixel_values"]
     torch.testing.assert_close(found["pixel_values"][:], ours, rtol=0, atol=1e-6)
-
-
-def test_a_head_for_other_labels_is_drawn_anew(image_model):
-    """The checkpoint has one for seven labels."""
-    setting = plain.Plain(folder=image_model, labels=["a", "b"], adapter=ADAPTER, training=TRAINING, images=True)
-    model, head = plain.load(setting)
-    assert head == ["classifier.bias", "classifier.weight"]
-    assert len(model.classifier.weight) == 2

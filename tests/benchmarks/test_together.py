@@ -1,7 +1,4 @@
-"""The benchmark of trainings at once: its arithmetic, and that it works."""
-
-import json
-import sys
+"""The arithmetic of the benchmark of trainings at once."""
 
 import pytest
 
@@ -50,18 +47,3 @@ def test_threads_are_worth_it_until_they_cost_more_than_a_fair_share():
     assert found["cpu"] == {1: 1, 2: 1.05, 4: 1.2, 8: 1}
     assert found["main_cpu"] == {1: 1, 2: 0.5, 4: 0.25, 8: 0.125}
     assert found["worth"] == 2
-
-
-@pytest.mark.slow
-def test_it_measures_and_goes_on_from_its_file(tmp_path, monkeypatch, capsys):
-    results = tmp_path / "together.json"
-    monkeypatch.setattr(sys, "argv", ["together", "--quick", "--json", "--results", str(results)])
-    together.main()
-    found = json.loads(capsys.readouterr().out)
-    assert {each["where"] for each in found["together"]["cases"]} >= {"all cores"}
-    assert all(each["resolved_threads"] == 1 for each in found["together"]["cases"] if each["threads"] == "auto")
-    assert [each["width"] for each in found["widths"]["widths"]] == [16, 16, 32, 32]
-    monkeypatch.setattr(together, "at_once", None)
-    monkeypatch.setattr(together, "one_after_another", None)
-    together.main()
-    assert json.loads(capsys.readouterr().out) == found

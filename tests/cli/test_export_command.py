@@ -9,17 +9,21 @@ from testing import tiny
 from tests.cli.typed import document, invoke, problems
 
 
-@pytest.mark.integration
-def test_exports_are_made_listed_hit_and_withdrawn(run, tmp_path):
+def test_what_is_printed_of_exports_that_are_made_hit_and_withdrawn(run, tmp_path):
     out = tmp_path / "adapters"
     made = document("export", run, "--output", out)
     assert [(each["shard"], each["new"]) for each in made["exports"]] == [(0, True), (1, True)]
     assert document("export", run, "--output", out, "--shard", 1)["exports"] == [made["exports"][1] | {"new": False}]
+    assert "was there already" in invoke("export", run, "--output", out, "--shard", 0).stdout
     names = [each["name"] for each in made["exports"]]
     assert [each["name"] for each in document("status", run)["exports"]] == names
-    deleted = document("delete", run, "--record", "r3")
+    would = invoke("delete", run, "--record", "r3", "--dry-run").stdout
+    deleted = document("delete", run, "--record", "r3", "--key", "ticket")
     (hit,) = deleted["to_withdraw"]
     assert (deleted["state"], deleted["log"][0]["to_withdraw"]) == ("effective", [hit["name"]])
+    assert f"would have to be withdrawn: export {hit['name']}" in would
+    again = invoke("delete", run, "--record", "r3", "--key", "ticket").stdout
+    assert f"to be withdrawn: export {hit['name']} of shard {hit['shard']}" in again
     shown = invoke("status", run).stdout.replace("\n", " ")
     assert f"it waits until these exports are withdrawn: {hit['name']}" in shown
     assert f"s3t export {run} --withdrawn {hit['name']}" in shown
@@ -27,28 +31,13 @@ def test_exports_are_made_listed_hit_and_withdrawn(run, tmp_path):
     assert hit["name"] in invoke("erase", run).stdout
     status = document("export", run, "--withdrawn", hit["name"])
     assert status["unfinished"] == []
-    assert [each["name"] for each in status["exports"]] == [name for name in names if name != hit["name"]]
-
-
-def test_what_is_printed(run, tmp_path):
-    made = invoke("export", run, "--output", tmp_path / "adapters", "--shard", 0)
-    (folder,) = (tmp_path / "adapters").iterdir()
-    assert str(folder) in made.stdout
-    assert "was there already" in invoke("export", run, "--output", tmp_path / "adapters", "--shard", 0).stdout
-    would = invoke("delete", run, "--record", *records_of(run, shard=0), "--dry-run")
-    assert f"would have to be withdrawn: export {folder.name}" in would.stdout
-    deleted = invoke("delete", run, "--record", *records_of(run, shard=0))
-    assert f"to be withdrawn: export {folder.name} of shard 0" in deleted.stdout
-    withdrawn = invoke("export", run, "--withdrawn", folder.name)
-    assert (withdrawn.exit_code, withdrawn.stdout) == (0, f"export {folder.name} is withdrawn\n")
-
-
-def records_of(run, *, shard):
-    """One record of a shard."""
-    for name in tiny.text_table().id:
-        if document("locate", run, "--record", name)["located"][0]["places"][0][0] == shard:
-            return [name]
-    raise LookupError(shard)
+    (left,) = status["exports"]
+    (problem,) = problems("export", run, "--withdrawn", left["name"][:-1])
+    assert f"did you mean {left['name']}?" in problem
+    assert f"{left['path']} is still there" in problems("export", run, "--withdrawn", left["name"])[0]
+    shutil.rmtree(left["path"])
+    withdrawn = invoke("export", run, "--withdrawn", left["name"])
+    assert (withdrawn.exit_code, withdrawn.stdout) == (0, f"export {left['name']} is withdrawn\n")
 
 
 def test_wrong_arguments(run, tmp_path):
@@ -66,14 +55,10 @@ def test_wrong_arguments(run, tmp_path):
     assert document("status", run)["exports"] == []
 
 
-def test_a_name_that_is_nearly_one_is_told(run, tmp_path):
-    made = document("export", run, "--output", tmp_path / "out", "--shard", 0)["exports"][0]["name"]
-    (problem,) = problems("export", run, "--withdrawn", made[:-1])
-    assert f"did you mean {made}?" in problem
-
-
 def test_a_shard_without_a_live_chain(run, tmp_path):
-    whole = [name for name in tiny.text_table().id if name in all_of(run, shard=0)]
+    names = tiny.text_table().id.tolist()
+    located = document("locate", run, *(part for name in names for part in ("--record", name)))["located"]
+    whole = [each["name"] for each in located if each["places"][0][0] == 0]
     document("delete", run, *(part for name in whole for part in ("--record", name)))
     result = invoke("export", run, "--output", tmp_path / "out", "--shard", 0)
     assert result.exit_code == 1
@@ -84,12 +69,6 @@ def test_a_shard_without_a_live_chain(run, tmp_path):
     assert made["notices"] == ["without a live chain, and not exported: shards 0"]
 
 
-def all_of(run, *, shard):
-    names = tiny.text_table().id.tolist()
-    located = document("locate", run, *(part for name in names for part in ("--record", name)))["located"]
-    return [each["name"] for each in located if each["places"][0][0] == shard]
-
-
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
 def test_what_an_engine_refuses_is_refused_with_all_reasons_and_nothing_is_written(run, tmp_path, engine):
     found = problems("export", run, "--output", tmp_path / "out", "--for", engine)
@@ -98,13 +77,6 @@ def test_what_an_engine_refuses_is_refused_with_all_reasons_and_nothing_is_writt
     assert not (tmp_path / "out").exists()
     assert document("status", run)["exports"] == []
     assert document("export", run, "--output", tmp_path / "out", "--for", engine, "--merge", "--shard", 0)["merged"]
-
-
-def test_a_file_that_is_still_there_is_named(run, tmp_path):
-    (export,) = document("export", run, "--output", tmp_path / "out", "--shard", 0)["exports"]
-    assert f"{export['path']} is still there" in problems("export", run, "--withdrawn", export["name"])[0]
-    shutil.rmtree(export["path"])
-    assert document("export", run, "--withdrawn", export["name"])["exports"] == []
 
 
 def test_the_readme_of_an_export_loads_it(run, tmp_path):

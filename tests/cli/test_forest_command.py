@@ -7,22 +7,17 @@ from s3t.cli import display
 from testing import tiny
 from testing.roles import roles
 from tests.cli.typed import document, invoke
-from tests.run.worlds import clone, trained_run
+from tests.run.worlds import trained_run
 
 
 @pytest.fixture(scope="module")
 def made(text_model, tmp_path_factory):
-    """A trained run of two shards: a main chain of two slices and a spare of one, of three."""
-    recipe = tiny.recipe(text_model, partition={"shards": 2}, deletion={"repair": {"policy": "as-needed", "depth": 2}})
+    """A folder with a trained run of two shards: a main chain of two slices and a spare of one, of three."""
+    recipe = tiny.recipe(text_model, deletion={"repair": {"policy": "as-needed", "depth": 2}})
     del recipe["sequences"]
-    with trained_run(tmp_path_factory.mktemp("forest") / "run", recipe, tiny.text_table()) as run:
-        return run.path
-
-
-@pytest.fixture
-def run(made, tmp_path):
-    clone(made, tmp_path / "run").close()
-    return tmp_path / "run"
+    folder = tmp_path_factory.mktemp("forest")
+    trained_run(folder / "run", recipe, tiny.text_table()).close()
+    return folder
 
 
 def lines_of(run):
@@ -54,10 +49,8 @@ def test_of_many_shards_the_first_are_drawn_and_the_others_counted(run, monkeypa
 
 
 def test_hours_of_a_repair_are_told_in_hours_or_in_shorter_units(run):
-    from s3t.cli.display import in_hours
-
-    assert in_hours(0.42) == "about 0.4 hours, by this run's own times"
-    assert in_hours(0.05) == "about 3 min, by this run's own times"
+    assert display.in_hours(0.42) == "about 0.4 hours, by this run's own times"
+    assert display.in_hours(0.05) == "about 3 min, by this run's own times"
     assert document("status", run)["missing_hours"] == 0
 
 

@@ -15,25 +15,12 @@ TABLES = {*OPENED, "pyarrow", "pyarrow.compute"}
 PLANNED = {"numpy", "scipy", "yaml", "pydantic"}
 MODEL = {"torch", "transformers", "peft", "accelerate", "pandas", "PIL", "scipy", "sklearn", "psutil"}
 PREDICTING = {"s3t.models", "s3t.training", "s3t.records.reading"}
-SLOW = {
-    *(TABLES | PLANNED | MODEL),
-    "datasets",
-    "matplotlib",
-    "optuna",
-    "psycopg",
-    "rich.console",
-    "rich.progress",
-    "s3t.models",
-    "s3t.training",
-    "s3t.records.reading",
-    "sqlalchemy.dialects.postgresql",
-}
+OTHERS = {"datasets", "matplotlib", "optuna", "psycopg", "rich.console", "rich.progress"}
+SLOW = TABLES | PLANNED | MODEL | PREDICTING | OTHERS | {"sqlalchemy.dialects.postgresql"}
 COMMANDS = {
     "--help": set(),
     "status RUN": {*OPENED, "rich.console"},
     "status RUN --json": OPENED,
-    "log RUN": {*OPENED, "rich.console"},
-    "log RUN --json": OPENED,
     "locate RUN --record r1": OPENED,
     "locate RUN --record nobody": TABLES,
     "erase RUN --json": TABLES,

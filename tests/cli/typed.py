@@ -3,9 +3,9 @@
 import io
 import json
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -52,8 +52,11 @@ KEYED_BY_DATA = {
 """Fields whose values are keyed by labels, numbers, or names of options and fields."""
 
 
-def invoke(*arguments):
-    return CliRunner().invoke(app_of(COMMANDS), [*map(str, arguments)])
+def invoke(*arguments, stdin=None):
+    """One command; as in the program, the others are not even imported."""
+    words = [*map(str, arguments)]
+    named = {name: COMMANDS[name] for name in words[:1] if name in COMMANDS}
+    return CliRunner().invoke(app_of(named or COMMANDS), words, input=stdin)
 
 
 @cache
@@ -108,19 +111,10 @@ def in_slices(run, words):
     return any(words.encode() in path.read_bytes() for path in run.glob("slices/**/*.parquet"))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Ended:
-    """How the program ended."""
-
-    status: int
-    stdout: str
-    stderr: str
-
-
 def program(*arguments):
     """The whole program in this process, with its net below the commands; `invoke` is the commands alone."""
     streams = [io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace") for _ in range(2)]
     with redirect_stdout(streams[0]), redirect_stderr(streams[1]), pytest.raises(SystemExit) as ended:
         run([*map(str, arguments)], COMMANDS)
     stdout, stderr = ((stream.flush(), stream.buffer.getvalue())[1].decode() for stream in streams)
-    return Ended(status=ended.value.code or 0, stdout=stdout, stderr=stderr)
+    return SimpleNamespace(status=ended.value.code or 0, stdout=stdout, stderr=stderr)

@@ -22,13 +22,7 @@ def systems(recipe, *, records=1600, layers=6):
 
 @pytest.mark.parametrize(
     "recipe",
-    [
-        tiny.recipe("m"),
-        tiny.recipe("m", kind="image"),
-        tiny.tagging_recipe("m"),
-        tiny.recipe("m", task="text-regression", labels=None),
-        tiny.recipe("m", task="text-multi-label-classification"),
-    ],
+    [tiny.recipe("m"), tiny.recipe("m", task="text-regression", labels=None)],
     ids=lambda recipe: recipe["task"],
 )
 def test_of_labels_and_numbers_all_methods_are_compared(recipe):
@@ -37,8 +31,7 @@ def test_of_labels_and_numbers_all_methods_are_compared(recipe):
     for name, fields in found.items():
         made = recipe_from(fields)
         assert name == OWN or name.startswith(made.method.name)
-        assert made.partition.salt is None
-        assert made.training.epochs == 2
+        assert (made.partition.salt, made.training.epochs) == (None, 2)
         assert (made.head == "ridge") == (name in READ_OUT)
         assert (made.readouts == "mean") == (name in MERGED)
     assert recipe_from(found["s3t 4 x 4"]).adapter.layers_per_slice == 1
@@ -57,29 +50,19 @@ def test_few_records_and_few_layers_give_few_shards_and_slices():
     assert {"s3t 1 x 2", "s3t 2 x 2"} <= systems(tiny.recipe("m"), records=60, layers=2)[0].keys()
 
 
-@pytest.mark.parametrize(
-    ("changes", "same"),
-    [
-        ({"method": "ridge", "partition": {"shards": 1, "slices": 12}, "sequences": {"budget": 1}}, "ridge"),
-        ({"method": "full", "partition": {"shards": 1, "slices": 1}, "sequences": {"budget": 1}}, "full"),
-        ({"partition": {"shards": 4, "slices": 4}, "sequences": {"budget": 4}}, "s3t 4 x 4"),
-        (
-            {"partition": {"shards": 4, "slices": 4}, "sequences": {"budget": 4}, "head": "ridge"},
-            "s3t 4 x 4, head: ridge",
-        ),
-        (
-            {
-                "partition": {"shards": 4, "slices": 4},
-                "sequences": {"budget": 4},
-                "head": "ridge",
-                "prediction": {"ensemble": "merged"},
-            },
-            "s3t 4 x 4, merged",
-        ),
-    ],
-)
-def test_a_system_that_the_recipe_has_already_is_not_compared_twice(changes, same):
-    assert systems(tiny.recipe("m", **changes))[0].keys() == ALL - {same}
+FOUR = {"partition": {"shards": 4, "slices": 4}, "sequences": {"budget": 4}}
+SAME = {
+    "ridge": {"method": "ridge", "partition": {"shards": 1, "slices": 12}, "sequences": {"budget": 1}},
+    "full": {"method": "full", "partition": {"shards": 1, "slices": 1}, "sequences": {"budget": 1}},
+    "s3t 4 x 4": FOUR,
+    "s3t 4 x 4, head: ridge": FOUR | {"head": "ridge"},
+    "s3t 4 x 4, merged": FOUR | {"head": "ridge", "prediction": {"ensemble": "merged"}},
+}
+
+
+@pytest.mark.parametrize("same", SAME)
+def test_a_system_that_the_recipe_has_already_is_not_compared_twice(same):
+    assert systems(tiny.recipe("m", **SAME[same]))[0].keys() == ALL - {same}
 
 
 def test_what_fits_one_system_alone_stays_with_the_recipe():
@@ -111,6 +94,11 @@ def system(name, score, hours):
     return ComparedSystem(
         name=name, recipe={"method": name}, points=(point,), hours_a_year=hours, stored_bytes=1, **measures
     )
+
+
+@pytest.fixture(autouse=True)
+def few_resamples(monkeypatch):
+    monkeypatch.setattr("s3t.comparison.RESAMPLES", 30)
 
 
 def advised(right, hours):
@@ -174,9 +162,8 @@ def test_what_does_not_fit_the_time_is_left_out_and_named(text_model, tmp_path, 
     found = compare(tiny.recipe(text_model), data=tiny.text_table(40), folder=tmp_path, deletions_per_month=1)
     assert [each.name for each in found.systems] == ["ridge"]
     assert found.systems[0].hours_a_year == 1 + 12 * 2
-    sizes = {f"{name}{head}" for name in ("sisa 1 x 3", "sisa 2 x 3", "s3t 1 x 3") for head in ("", ", head: ridge")}
-    merged = {"sisa 2 x 3, merged", "s3t 2 x 3, merged"}
-    assert found.left_out.keys() == {OWN, "full", "full, head: ridge", *sizes, "s3t 2 x 3, head: ridge", *merged}
+    assert {OWN, "full", "s3t 2 x 3, merged"} <= found.left_out.keys()
+    assert len(found.left_out) == 12
     assert tried[:2] == [("ridge", 1, 12), ("s3t", 2, 3)]  # the recipe's own is not the first to be left out
     assert set(found.left_out.values()) == {"the time of 30 min is too short; give more minutes"}
     with pytest.raises(InputError, match=r"ridge: the time of 0\.0 s is too short; give more minutes"):

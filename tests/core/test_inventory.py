@@ -15,7 +15,6 @@ from s3t.core import (
     plan_deletion,
     stages_of,
 )
-from s3t.orders import Setting, cyclic
 
 PAPERS_ORDERS = ((0, 1, 2, 3), (3, 0, 1, 2), (2, 3, 0, 1), (1, 2, 3, 0))
 """(1234), (4123), (3412), (2341) of Section 3.3, counted from 0."""
@@ -49,10 +48,6 @@ def test_the_papers_example_without_slice_1_and_then_without_slice_2():
         assert live_prefixes(state, other) == list(PAPERS_ORDERS)
 
 
-def test_our_rotations_are_those_of_the_papers_example():
-    assert set(cyclic(Setting(slices=4, budget=4))) == set(PAPERS_ORDERS)
-
-
 @st.composite
 def schedules(draw):
     slices = draw(st.integers(1, 5))
@@ -65,32 +60,21 @@ def schedules(draw):
 
 
 @given(schedules())
-def test_a_live_prefix_holds_no_slice_that_lost_a_record_and_is_as_deep_as_can_be(schedule):
-    orders, hits = schedule
-    state = inventory(orders, records=100)
-    for hit in hits:
-        state = losing(state, hit)
-    for shard, own in enumerate(orders):
-        for order in own:
-            first = next((at for at, index in enumerate(order) if (shard, index) in hits), len(order))
-            assert state.depth(shard, order) == first
-
-
-@given(schedules())
-def test_the_deepest_live_prefix_serves_and_the_first_of_equals(schedule):
+def test_live_prefixes_end_before_a_slice_that_lost_a_record_and_the_first_of_the_deepest_serves(schedule):
     orders, hits = schedule
     state = inventory(orders, records=100)
     for hit in hits:
         state = losing(state, hit)
     for shard, own in enumerate(orders):
         depths = [state.depth(shard, order) for order in own]
-        serving = state.serving(shard)
-        if max(depths) == 0:
-            assert serving is None
-            assert shard not in state.members()
-        else:
-            assert serving == Stage(shard, own[depths.index(max(depths))][: max(depths)])
-            assert state.members()[shard] == serving
+        for order, depth in zip(own, depths, strict=True):
+            assert depth == next((at for at, index in enumerate(order) if (shard, index) in hits), len(order))
+        deepest = max(depths)
+        serving = Stage(shard, own[depths.index(deepest)][:deepest]) if deepest else None
+        assert state.serving(shard) == state.members().get(shard) == serving
+    missing = state.missing()  # parents first
+    assert set(missing) == set(stages_of(orders)) - set(state.alive)
+    assert [stage.depth for stage in missing] == sorted(stage.depth for stage in missing)
 
 
 @given(st.lists(st.integers(1, 9), min_size=4, max_size=4), st.permutations(PAPERS_ORDERS))
@@ -100,17 +84,6 @@ def test_who_serves_does_not_hang_on_how_many_records_a_slice_has(counts, orders
     first = next(order for order in orders if order[0] in (1, 3))
     counted = {Place(0, index): count for index, count in enumerate(counts)}
     assert replace(state, records=counted).members() == {0: Stage(0, first[:1])}
-
-
-@given(schedules())
-def test_missing_stages_are_those_that_are_not_alive_parents_first(schedule):
-    orders, hits = schedule
-    state = inventory(orders, records=100)
-    for hit in hits:
-        state = losing(state, hit)
-    missing = state.missing()
-    assert set(missing) == set(stages_of(orders)) - set(state.alive)
-    assert [stage.depth for stage in missing] == sorted(stage.depth for stage in missing)
 
 
 def test_a_stage_whose_parent_is_gone_does_not_serve():
@@ -147,15 +120,10 @@ def test_prototypes_are_missing_until_they_are_made_and_a_deletion_takes_those_o
     state = with_prototypes(bare)
     assert state.missing() == ()
     assert state.heads() == {0: Stage(0, (0, 1, 2, 3), "prototypes")}
+    assert replace(state, records=dict.fromkeys(state.records, 0)).heads() == {}
     state = losing(state, (0, 0))
     assert state.members() == {}
     assert state.heads() == {0: Stage(0, (1, 2, 3), "prototypes")}
-
-
-def test_prototypes_of_no_record_classify_nothing():
-    state = with_prototypes(inventory((PAPERS_ORDERS[:1],)))
-    none = replace(state, records=dict.fromkeys(state.records, 0))
-    assert none.heads() == {}
 
 
 def test_with_scores_the_best_live_order_serves_and_depth_decides_among_equals():

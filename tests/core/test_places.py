@@ -1,6 +1,7 @@
 """Assignment: a function of the record's owner and the secret, and of nothing else."""
 
 from collections import Counter
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,11 +31,6 @@ def test_all_records_of_a_subject_share_a_place(records, subject):
     assert len({place(record, subject, shards=97, slices=89) for record in records}) == 1
 
 
-@given(record=NAMES, salt=SALTS)
-def test_a_place_is_the_same_when_asked_again(record, salt):
-    assert place(record, salt=salt, shards=97, slices=89) == place(record, salt=salt, shards=97, slices=89)
-
-
 @given(record=NAMES, subject=st.none() | NAMES, among=AMONG)
 def test_a_record_of_a_group_lies_in_one_of_its_slices_and_in_the_shard_that_it_would_be_in_anyway(
     record, subject, among
@@ -56,32 +52,23 @@ def test_places_do_not_change_from_version_to_version():
 
 
 def test_the_slices_of_a_group_are_taken_evenly():
-    counts = Counter(place(f"n{number}", among=[1, 3]) for number in range(12_000))
+    counts = Counter(place(f"n{number}", among=[1, 3]) for number in range(3_000))
     assert set(counts) == {(shard, index, 0) for shard in range(3) for index in (1, 3)}
-    assert all(1850 < count < 2150 for count in counts.values())
+    assert all(420 < count < 580 for count in counts.values())
 
 
-def test_a_subject_and_a_record_of_one_name_are_not_one_owner():
+def test_a_subject_and_a_record_of_one_name_are_not_one_owner_and_another_salt_gives_another_partition():
     names = [f"n{number}" for number in range(200)]
-    same = sum(place(name) == place("r", name) for name in names)
-    assert same < 60  # 1 in 12 by chance
+    assert sum(place(name) == place("r", name) for name in names) < 60  # 1 in 12 by chance
+    assert sum(place(name) == place(name, salt="other") for name in names) < 60
 
 
-def test_another_salt_gives_another_partition():
-    names = [f"n{number}" for number in range(200)]
-    same = sum(place(name) == place(name, salt="other") for name in names)
-    assert same < 60
-
-
-def test_places_are_taken_evenly():
-    counts = Counter(place(f"n{number}") for number in range(12_000))
+def test_places_are_taken_evenly_and_neighbours_do_not_lie_together():
+    places = [place(f"n{number}") for number in range(6_000)]
+    counts = Counter(places)
     assert len(counts) == 12
-    assert all(850 < count < 1150 for count in counts.values())
-
-
-def test_neighbouring_names_do_not_lie_together():
-    pairs = [(place(f"n{number}"), place(f"n{number + 1}")) for number in range(1000)]
-    assert sum(one == other for one, other in pairs) < 150
+    assert all(400 < count < 600 for count in counts.values())
+    assert sum(one == other for one, other in pairwise(places)) < 700
 
 
 def test_keys_of_different_purposes_differ():

@@ -43,13 +43,10 @@ class Told:
 def by_library(plan: dict[str, Any], told: Told) -> None:
     import pandas as pd
 
-    path = Path(plan["data"])
-    live(plan, told, pd.read_csv(path, dtype=str) if path.suffix == ".csv" else pd.read_parquet(path))
-
-
-def live(plan: dict[str, Any], told: Told, data: Any) -> None:
     import s3t
 
+    path = Path(plan["data"])
+    data = pd.read_csv(path, dtype=str) if path.suffix == ".csv" else pd.read_parquet(path)
     with s3t.Run.create(plan["run"], recipe=plan["recipe"], data=data) as run:
         told.wait("create", 0)
         run.train()
@@ -150,12 +147,7 @@ def leaky(plan: dict[str, Any], told: Told) -> None:
     told.wait("leak", 0)
 
 
-WAYS = {
-    "library": by_library,
-    "command": by_command,
-    "patience": patiently,
-    "leaky": leaky,
-}
+WAYS = {"library": by_library, "command": by_command, "patience": patiently, "leaky": leaky}
 
 if __name__ == "__main__":
     tempfile.gettempdir()  # tries the folder with a file of its own, once a process

@@ -8,6 +8,7 @@ import os
 import platform
 from contextlib import closing
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -191,11 +192,12 @@ STEPS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("when", "goes_on"), [("before", "deletes again"), ("before", "is open beside it"), ("after", "is open beside it")]
-)
-@pytest.mark.parametrize("step", STEPS)
-def test_erasure_that_was_cut_short_at_any_step_goes_on(run, other, step, when, goes_on):
+CUTS = [("before", step, "is open beside it") for step in STEPS]
+CUTS += [("after", step, "deletes again") for step in ("next version", "old version", "log")]
+
+
+@pytest.mark.parametrize(("when", "step", "goes_on"), CUTS)
+def test_erasure_that_was_cut_short_at_any_step_goes_on(run, other, when, step, goes_on):
     where, name = STEPS[step]
     function, record, kept = getattr(where, name), record_of(run), record_of(run, Place(0, 1))
     leave_clones(run)
@@ -205,10 +207,8 @@ def test_erasure_that_was_cut_short_at_any_step_goes_on(run, other, step, when, 
             function(*args, **named)
         raise Killed
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(where, name, cut)
-        with pytest.raises(Killed):
-            run.delete(records=[record])
+    with patch.object(where, name, cut), pytest.raises(Killed):
+        run.delete(records=[record])
     if goes_on == "deletes again":
         run.delete(records=[kept])
     else:
@@ -232,10 +232,9 @@ def test_an_export_is_withdrawn_when_its_files_are_gone_and_not_before(run, tmp_
 def test_an_operator_that_says_that_clones_are_gone_is_not_believed_of_those_on_this_host(run):
     record = record_of(run)
     leave_clones(run)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(protocol, "remove_left", lambda _path: (_ for _ in ()).throw(OSError(5, "no such device")))
-        with pytest.raises(s3t.StorageError, match="no such device"):
-            run.delete(records=[record])
+    refused = pytest.raises(s3t.StorageError, match="no such device")
+    with patch.object(protocol, "remove_left", side_effect=OSError(5, "no such device")), refused:
+        run.delete(records=[record])
     roles(run).eraser.forget_clones()
     with closing(roles(run).ledger.again()) as ledger, ledger.reading() as transaction:
         assert {clone.path.name for clone in transaction.rows.all(Clone)} == set(CLONES)

@@ -54,24 +54,12 @@ def wait_until(found):
         time.sleep(0.001)
 
 
-def test_a_caller_alone_is_a_group_of_one():
-    work = Work()
-    assert ask(Grouped(work, limit=4), [1, 2]) == [2, 4]
-    assert work.groups == [[1], [2]]
-
-
-def test_those_who_come_while_one_is_at_work_are_the_next_group_in_their_order():
+@pytest.mark.parametrize(("limit", "groups"), [(8, [[100], [1, 2, 3, 4, 5]]), (2, [[100], [1, 2], [3, 4], [5]])])
+def test_those_who_come_while_one_is_at_work_are_the_next_groups_in_their_order(limit, groups):
     work = Work(hold=threading.Event())
-    jobs = gather(work, Grouped(work, limit=8), [1, 2, 3])
-    assert [job.result() for job in jobs] == [200, 2, 4, 6]
-    assert work.groups == [[100], [1, 2, 3]]
-
-
-def test_a_group_has_no_more_than_its_limit():
-    work = Work(hold=threading.Event())
-    jobs = gather(work, Grouped(work, limit=2), [1, 2, 3, 4, 5])
+    jobs = gather(work, Grouped(work, limit=limit), [1, 2, 3, 4, 5])
     assert [job.result() for job in jobs] == [200, 2, 4, 6, 8, 10]
-    assert work.groups == [[100], [1, 2], [3, 4], [5]]
+    assert work.groups == groups
 
 
 def test_an_items_error_is_its_callers_alone():
@@ -96,50 +84,37 @@ def test_a_group_that_fails_fails_for_each_and_the_next_goes_on(answer):
 
 def test_a_caller_that_is_interrupted_while_waiting_is_not_worked_for(monkeypatch):
     """As by Ctrl-C."""
-    work = Work(hold=threading.Event())
+    work, interrupt, wait = Work(hold=threading.Event()), threading.Event(), threading.Condition.wait
     grouped = Grouped(work, limit=8)
-    wait = threading.Condition.wait
-
-    interrupt = threading.Event()
 
     def interrupted(self, timeout=None):
-        if threading.current_thread().name != "gives up":
+        if not threading.current_thread().name.startswith("gives up"):
             return wait(self, timeout)
         while not interrupt.is_set():
             wait(self, 0.01)
         raise KeyboardInterrupt
 
-    seen = []
-
-    def give_up():
-        try:
-            grouped(7)
-        except KeyboardInterrupt as error:
-            seen.append(error)
-
-    with ThreadPoolExecutor(2) as pool:
+    with ThreadPoolExecutor(2) as pool, ThreadPoolExecutor(1, "gives up") as other:
         first = pool.submit(grouped, 100)
         wait_until(lambda: work.groups)
         monkeypatch.setattr(threading.Condition, "wait", interrupted)
-        thread = threading.Thread(target=give_up, name="gives up")
-        thread.start()
+        given_up = other.submit(grouped, 7)
         wait_until(lambda: len(grouped._waiting) == 1)
         last = pool.submit(grouped, 1)
         wait_until(lambda: len(grouped._waiting) == 2)
         interrupt.set()
-        thread.join()
+        assert isinstance(given_up.exception(30), KeyboardInterrupt)
         work.hold.set()
         assert (first.result(30), last.result(30)) == (200, 2)
     assert work.groups == [[100], [1]]
-    assert len(seen) == 1
 
 
 def test_many_callers_all_get_their_own_answer():
     work = Work(seconds=0.0005)
     grouped = Grouped(work, limit=5)
     with ThreadPoolExecutor(16) as pool:
-        jobs = [pool.submit(ask, grouped, range(part, 800, 16)) for part in range(16)]
+        jobs = [pool.submit(ask, grouped, range(part, 160, 16)) for part in range(16)]
         for part, job in enumerate(jobs):
-            assert job.result(timeout=60) == [2 * number for number in range(part, 800, 16)]
-    assert sum(map(len, work.groups)) == 800
+            assert job.result(timeout=60) == [2 * number for number in range(part, 160, 16)]
+    assert sum(map(len, work.groups)) == 160
     assert max(map(len, work.groups)) == 5

@@ -38,6 +38,8 @@ ALONE, PERSON, BULK = [3], [4, 16], [7, 8, 9, 10]
 """Rows that are deleted: one by its id; both of a person; some at once, of people who stay."""
 DELETIONS = (ALONE, PERSON, BULK)
 
+OWN = {"recipe": "yaml", "answers": "csv", "requests": "csv"}
+"""Files beside the data that are the user's own."""
 ELSEWHERE = {
     "/dev/null": "keeps nothing",
     "own/answers.csv": "the user asked for it",
@@ -165,31 +167,22 @@ def world(tmp_path, text_model, image_model, shim):
             (folder / name).mkdir(parents=True)
         own, table = folder / "own", table_of(kind)
         model = text_model if kind == "text" else image_model
-        recipe = tiny.recipe(
-            model,
-            kind=kind,
-            columns={"subject": "person"},
-            sequences={"budget": 2},
-            training={"epochs": 1},
-            **changes,
-        )
+        few = {"columns": {"subject": "person"}, "sequences": {"budget": 2}, "training": {"epochs": 1}}
+        recipe = tiny.recipe(model, kind=kind, **few, **changes)
         (own / "recipe.yaml").write_text(yaml.safe_dump(recipe))
         data, kept = (own / f"{name}.{'csv' if kind == 'text' else 'parquet'}" for name in ("records", "kept"))
-        gone = [row for rows in DELETIONS for row in rows]
-        for path, rows in ((data, table), (kept, table.drop(gone))):
+        for path, rows in ((data, table), (kept, table.drop([*ALONE, *PERSON, *BULK]))):
             rows.to_csv(path, index=False) if kind == "text" else rows.to_parquet(path, index=False)
-        bulk = table["id"][BULK].tolist()
+        alone, bulk = table["id"][ALONE].tolist(), table["id"][BULK].tolist()
         pd.DataFrame({"record": bulk}).to_csv(own / "requests.csv", index=False)
         people = table["person"][PERSON].unique().tolist()
         plan = {
             "way": way,
             "run": str(folder / "runs" / "run"),
-            "recipe": str(own / "recipe.yaml"),
             "data": str(data),
             "kept": str(kept),
-            "answers": str(own / "answers.csv"),
-            "requests": str(own / "requests.csv"),
-            "deletions": [{"records": table["id"][ALONE].tolist()}, {"subjects": people}, {"records": bulk}],
+            **{name: str(own / f"{name}.{ending}") for name, ending in OWN.items()},
+            "deletions": [{"records": alone}, {"subjects": people}, {"records": bulk}],
         }
         return World(folder, plan, table, shim)
 
@@ -220,8 +213,7 @@ def deleted_at(told: Mapping[str, Any]) -> list[int]:
     return [row for rows in DELETIONS[: told["gone"]] for row in rows]
 
 
-@pytest.mark.parametrize("way", ["library", "command"])
-@pytest.mark.parametrize("kind", ["text", "image"])
+@pytest.mark.parametrize(("kind", "way"), [("text", "library"), ("image", "command"), ("text", "command")])
 def test_nothing_of_a_deleted_record_is_in_any_file(kind, way, world):
     made = world(kind, way)
     steps = 0
@@ -239,7 +231,7 @@ def test_what_waits_is_in_its_slice_alone_until_it_is_erased(world):
 
 def test_nothing_of_a_deleted_record_is_in_the_folder_of_the_database_server(world, postgres):
     made, server = world("text", "library", ledger=postgres.create_database("residue")), Folders([postgres.folder])
-    names = made.table["id"][[row for rows in DELETIONS for row in rows]]
+    names = made.table["id"][[*ALONE, *PERSON, *BULK]]
     tokens = [Secret(salt=tiny.SALT).token("ledger", "record", name) for name in names]
     for told, _ in looked_at(made):
         held = b"".join(page for path in server.changed() for page in pages(path))

@@ -3,6 +3,8 @@
 import base64
 import bz2
 import gzip
+import hashlib
+import io
 import json
 import lzma
 import sqlite3
@@ -14,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 import safetensors.numpy
+from PIL import Image
 
 from testing import tiny
 from tests.deletion import scanner
@@ -23,6 +26,9 @@ WORD = "canary7f3a91c2b65d0e88f41790ac3d"
 TOKENS = [7, 11, 35, 12, 29, 8]
 PIXELS = [[10, 200, 30, 90], [1, 2, 250, 77], [63, 61, 60, 5], [9, 8, 7, 6]]
 IMAGE = tiny.png(PIXELS)
+_written = io.BytesIO()
+Image.fromarray(np.array(PIXELS, np.uint8)).save(_written, format="png", compress_level=0)
+OTHER_IMAGE = _written.getvalue()
 WORDS = {"word": spellings(WORD), "tokens": token_spellings(TOKENS), "image": image_spellings(IMAGE)}
 # Its halves come first, so that packing writes the word as two repetitions.
 TEXT = f"{WORD[:16]} {WORD[16:]} some text with {WORD} in it, " + "and much that repeats itself " * 50
@@ -90,59 +96,39 @@ PACKED = {
 }
 
 
-@pytest.mark.parametrize("how", PACKED)
-def test_a_word_is_found_however_it_is_packed(how, tmp_path):
-    PACKED[how](tmp_path / "file")
-    assert found_in(tmp_path / "file", WORDS) == {"word"}
-
-
-def test_packing_hides_it_from_a_search_of_bytes_alone(tmp_path):
-    """Else the decoders would not be tested."""
-    for how in ("gzip", "zip", "parquet, zstd", "arrow stream, lz4", "arrow file, zstd", "a packed value in SQLite"):
-        PACKED[how](tmp_path / how)
-        assert WORD.encode() not in (tmp_path / how).read_bytes(), how
-
-
 IMAGES = {
     "file": lambda path: path.write_bytes(IMAGE),
-    "written anew": lambda path: path.write_bytes(_other_png()),
-    "bytes in parquet": lambda path: parquet(path, [_other_png()], compression="zstd", write_statistics=False),
+    "written anew": lambda path: path.write_bytes(OTHER_IMAGE),
+    "bytes in parquet": lambda path: parquet(path, [OTHER_IMAGE], compression="zstd", write_statistics=False),
     "pixels": lambda path: np.array(PIXELS, np.uint8).tofile(path),
     "scaled pixels": lambda path: safetensors.numpy.save_file(
         {"x": (np.array(PIXELS, np.float64) / 255 * 2 - 1).astype(np.float32)}, path
     ),
     "whole numbers": lambda path: safetensors.numpy.save_file({"x": np.array(PIXELS, np.int16)}, path),
 }
+ENCODED = {
+    "int64": lambda path: path.write_bytes(b"x" + np.array(TOKENS).tobytes()),
+    "int32": lambda path: path.write_bytes(b"x" + np.array(TOKENS, np.int32).tobytes()),
+    "json": lambda path: path.write_bytes(json.dumps(TOKENS).encode()),
+}
+WAYS = [(word, how) for word, ways in zip(WORDS, (PACKED, ENCODED, IMAGES), strict=True) for how in ways.items()]
 
 
-def _other_png():
-    import io
-
-    from PIL import Image
-
-    content = io.BytesIO()
-    Image.fromarray(np.array(PIXELS, np.uint8)).save(content, format="png", compress_level=0)
-    assert IMAGE not in content.getvalue()
-    return content.getvalue()
+@pytest.mark.parametrize(("word", "how"), WAYS, ids=lambda value: value if isinstance(value, str) else value[0])
+def test_a_word_is_found_however_it_is_packed(word, how, tmp_path):
+    how[1](tmp_path / "file")
+    assert found_in(tmp_path / "file", WORDS) == {word}
 
 
-@pytest.mark.parametrize("how", IMAGES)
-def test_an_image_is_found_however_it_is_kept(how, tmp_path):
-    IMAGES[how](tmp_path / "file")
-    assert found_in(tmp_path / "file", WORDS) == {"image"}
-
-
-@pytest.mark.parametrize(
-    "content", [np.array(TOKENS).tobytes(), np.array(TOKENS, np.int32).tobytes(), json.dumps(TOKENS).encode()]
-)
-def test_an_encoded_text_is_found(content, tmp_path):
-    (tmp_path / "file").write_bytes(b"x" + content)
-    assert found_in(tmp_path / "file", WORDS) == {"tokens"}
+def test_packing_hides_it_from_a_search_of_bytes_alone(tmp_path):
+    """Else the decoders would not be tested."""
+    assert IMAGE not in OTHER_IMAGE
+    for how in ("gzip", "zip", "parquet, zstd", "arrow stream, lz4", "arrow file, zstd", "a packed value in SQLite"):
+        PACKED[how](tmp_path / how)
+        assert WORD.encode() not in (tmp_path / how).read_bytes(), how
 
 
 def test_a_file_s_own_name_and_a_plain_hash_count(tmp_path):
-    import hashlib
-
     (tmp_path / f"{WORD}.json").write_text("{}")
     (tmp_path / "hash").write_text(hashlib.sha256(WORD.encode()).hexdigest())
     assert found_in(tmp_path / f"{WORD}.json", WORDS) == {"word"}

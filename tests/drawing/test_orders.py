@@ -5,7 +5,6 @@ import sys
 from collections import Counter
 
 import pytest
-from PIL import Image
 
 from s3t.drawing import check_picture, draw_orders
 from s3t.errors import InputError, StorageError
@@ -18,23 +17,24 @@ def labels(path):
     return Counter(text for text in texts(path) if text.isdigit())
 
 
-@pytest.mark.parametrize(("suffix", "slices"), [(".png", 1), (".svg", 40), (".pdf", 8), (".PNG", 3)])
-def test_a_picture_is_written_in_every_format(tmp_path, suffix, slices):
-    path = tmp_path / f"orders{suffix}"
-    draw_orders(cyclic(Setting(slices=slices, budget=min(slices, 3))), path, title="orders")
-    assert_is_picture(path)
-    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+@pytest.mark.parametrize(("suffix", "slices"), [(".png", 1), (".pdf", 8), (".PNG", 3)])
+def test_a_picture_is_written_in_every_format_the_same_for_the_same_orders(tmp_path, suffix, slices):
+    orders, paths = (
+        cyclic(Setting(slices=slices, budget=min(slices, 3))),
+        [tmp_path / f"{name}{suffix}" for name in "ab"],
+    )
+    for path in paths:
+        draw_orders(orders, path, title="orders")
+        assert_is_picture(path)
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    assert sorted(tmp_path.iterdir()) == paths
 
 
-def test_every_cell_of_a_few_orders_names_its_slice(tmp_path):
+def test_every_cell_of_a_few_orders_names_its_slice_and_of_many_there_is_no_room_for_it(tmp_path):
     path = tmp_path / "orders.svg"
     draw_orders([(0, 1, 2, 3), (0, 1, 3, 2)], path, title="", prior=(0.4, 0.3, 0.2, 0.1))
     assert labels(path) == Counter("01230132") + Counter("1234")
-
-
-def test_cells_of_many_orders_have_no_room_for_labels(tmp_path):
-    path = tmp_path / "orders.svg"
-    draw_orders(full(Setting(slices=6, budget=720)), path, title="")
+    draw_orders(full(Setting(slices=5, budget=120)), path, title="")
     assert sum(labels(path).values()) < 20
 
 
@@ -46,20 +46,6 @@ def test_a_prior_colours_the_slices_and_has_a_bar(tmp_path):
     bar = "probability that a deletion hits the slice"
     assert bar in texts(coloured)
     assert bar not in texts(plain)
-
-
-def test_the_same_orders_give_the_same_bytes(tmp_path):
-    for suffix in (".svg", ".pdf", ".png"):
-        for name in "ab":
-            draw_orders(cyclic(Setting(slices=4, budget=4)), tmp_path / f"{name}{suffix}", title="")
-        assert (tmp_path / f"a{suffix}").read_bytes() == (tmp_path / f"b{suffix}").read_bytes()
-
-
-def test_a_picture_is_1600_pixels_wide(tmp_path):
-    draw_orders(cyclic(Setting(slices=4, budget=4)), tmp_path / "a.png", title="")
-    with Image.open(tmp_path / "a.png") as image:
-        assert image.width == 1600
-        assert image.height > 300
 
 
 @pytest.mark.parametrize("name", ["orders", "orders.gif", "missing/orders.png", "folder.png"])
@@ -76,13 +62,13 @@ def test_without_matplotlib_the_remedy_is_named(tmp_path, monkeypatch):
 
 
 def test_a_disk_that_refuses_leaves_the_old_picture(tmp_path, monkeypatch):
-    path = tmp_path / "orders.png"
-    path.write_bytes(b"old")
-    monkeypatch.setattr(
-        "s3t.store.disk.os.fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device"))
-    )
+    def refuse(_descriptor):
+        raise OSError(28, "No space left on device")
+
+    (tmp_path / "orders.png").write_bytes(b"old")
+    monkeypatch.setattr("s3t.store.disk.os.fsync", refuse)
     with pytest.raises(StorageError, match="No space left"):
-        draw_orders(cyclic(Setting(slices=3, budget=3)), path, title="")
+        draw_orders([(0,)], tmp_path / "orders.png", title="")
     assert [file.read_bytes() for file in tmp_path.iterdir()] == [b"old"]
 
 

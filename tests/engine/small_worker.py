@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from s3t import errors
@@ -25,11 +26,9 @@ class PeculiarError(Exception):
 def number_in(folder):
     """Which of the workers this one is, from 0."""
     for number in range(100):
-        try:
+        with suppress(FileExistsError):
             (folder / f"{number}.pid").open("x").write(str(os.getpid()))
             return number
-        except FileExistsError:
-            continue
     raise AssertionError
 
 
@@ -62,28 +61,27 @@ def forever(folder, progress, number):
         (folder / f"{number}.tidy").touch()
 
 
-def quiet(folder, progress, number):
-    """It says nothing, so it does not notice that nobody listens."""
+def quiet(folder, progress, number, *deaf):
+    """It says nothing, so it does not notice that nobody listens; deaf, it does not stop when it is told to."""
+    if deaf:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     (folder / f"{number}.begun").touch()
     while True:
         time.sleep(1)
 
 
-def others_first(folder):
-    """Wait until another is at work."""
+def first_alone(folder, progress, number):
+    """The others go on for ever; the first waits until one is at work."""
+    if number > 0:
+        forever(folder, progress, number)
     while not (folder / "1.begun").exists():
         time.sleep(0.02)
 
 
 def fail(folder, progress, number, kind):
-    """The first fails; the others would go on for ever."""
-    if number > 0:
-        return forever(folder, progress, number)
-    others_first(folder)
+    first_alone(folder, progress, number)
     if kind == "RecipeError":
         raise errors.RecipeError("recipe.yaml", ["rank is 0", "epochs is -1"])
-    if kind == "SettingError":
-        raise errors.SettingError("no slices")
     if kind == "Peculiar":
         raise PeculiarError(1, 2)
     raise getattr(errors, kind, ValueError)("it did not work; do something else")
@@ -91,20 +89,9 @@ def fail(folder, progress, number, kind):
 
 def die(folder, progress, number, how):
     """The first ends without a word."""
-    if number > 0:
-        return forever(folder, progress, number)
-    others_first(folder)
+    first_alone(folder, progress, number)
     progress(StageStart(stage=Stage(1, (0,)), records=1, epochs=1))
     os._exit(3) if how == "exit" else os.kill(os.getpid(), signal.SIGKILL)
-    return None
-
-
-def deaf(folder, progress, number):
-    """It does not stop when it is told to."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    (folder / f"{number}.begun").touch()
-    while True:
-        time.sleep(1)
 
 
 def tell(folder, progress, number):
@@ -112,10 +99,6 @@ def tell(folder, progress, number):
     cores = sorted(os.sched_getaffinity(0))
     blocked = signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
     progress(WorkNote(what=repr((cores, os.environ.get("OWN"), blocked))))
-    return 0
-
-
-def nothing(folder, progress, number):
     return 2 + number
 
 

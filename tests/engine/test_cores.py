@@ -27,28 +27,28 @@ def groups(tmp_path, monkeypatch):
     return tmp_path
 
 
-LIMITS = [(150, 1), (300, 3), (50, 1), (900, 4), (None, 4)]
-"""Per cent of a core, and the whole cores that a process may use of four."""
-PATHS = [("/", ""), ("/a/b", "a/b"), ("/a/b", "a"), ("/outside/of/the/container", "")]
-"""A group as the process sees it, and the one that is limited."""
+QUOTAS = [
+    ("/", "", 150, 1),
+    ("/a/b", "a/b", 300, 3),
+    ("/a/b", "a", 50, 1),
+    ("/a/b", "a", None, 4),
+    ("/outside/of/the/container", "", 200, 2),
+    ("/", "", 900, 4),
+]
+"""A group as the process sees it, the one that is limited, per cent of a core, and the cores that are used of four."""
 
 
-@pytest.mark.parametrize(("group", "limited"), PATHS)
-@pytest.mark.parametrize(("limit", "expected"), LIMITS)
-def test_a_quota_of_a_group_or_of_one_above_it_is_kept_to(groups, group, limited, limit, expected):
-    (groups / "groups").write_text(f"1:memory:/elsewhere\n0::{group}\n")
-    (groups / limited).mkdir(parents=True, exist_ok=True)
-    (groups / limited / "cpu.max").write_text("max 100000\n" if limit is None else f"{limit * 1000} 100000\n")
-    assert cores_worth() == expected
-
-
-@pytest.mark.parametrize(("group", "limited"), PATHS)
-@pytest.mark.parametrize(("limit", "expected"), LIMITS)
-def test_a_quota_of_version_1_is_kept_to(groups, group, limited, limit, expected):
-    (groups / "groups").write_text(f"0::/\n3:cpu,cpuacct:{group}\n")
-    (groups / "cpu" / limited).mkdir(parents=True, exist_ok=True)
-    (groups / "cpu" / limited / "cpu.cfs_quota_us").write_text("-1\n" if limit is None else f"{limit * 1000}\n")
-    (groups / "cpu" / limited / "cpu.cfs_period_us").write_text("100000\n")
+@pytest.mark.parametrize(("group", "limited", "limit", "expected"), QUOTAS)
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_quota_of_a_group_or_of_one_above_it_is_kept_to(groups, version, group, limited, limit, expected):
+    (groups / "groups").write_text(f"1:memory:/elsewhere\n{'0::' if version == 2 else '3:cpu,cpuacct:'}{group}\n")
+    folder = groups / limited if version == 2 else groups / "cpu" / limited
+    folder.mkdir(parents=True, exist_ok=True)
+    if version == 2:
+        (folder / "cpu.max").write_text("max 100000\n" if limit is None else f"{limit * 1000} 100000\n")
+    else:
+        (folder / "cpu.cfs_quota_us").write_text("-1\n" if limit is None else f"{limit * 1000}\n")
+        (folder / "cpu.cfs_period_us").write_text("100000\n")
     assert cores_worth() == expected
 
 

@@ -1,11 +1,13 @@
 """The experiments run, resume and draw; what is committed is what the code gives; READMEs tell no other numbers."""
 
+import importlib
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
+from functools import cache
 
 import pytest
 import torch
@@ -15,6 +17,7 @@ from transformers import ViTConfig, ViTForImageClassification
 from experiments import runner
 from experiments.__main__ import main
 from experiments.distance_cyclic.experiment import counting_bound
+from experiments.frontier.table import table
 from experiments.runner import FOLDER, NAMES, TIMED, TRAINED, draw, experiment, results, rounded, run
 from experiments.settings import load
 from experiments.storage.experiment import sizes
@@ -32,6 +35,7 @@ CHEAP = {
     "storage": lambda row: True,
     "deleted_slices": lambda row: True,
 }
+committed = cache(results)
 MEASURED = [name for name in NAMES if (FOLDER / name / "results.json").exists()]
 """Those that train take hours, and come one by one."""
 
@@ -51,25 +55,14 @@ every_name = pytest.mark.parametrize(
 )
 
 
-@pytest.fixture
-def runnable(name):
-    if name == "deleted_slices" and "slice_wise" not in MEASURED:
-        pytest.skip("it reads what slice_wise has measured")
-
-
 @pytest.fixture(autouse=True)
 def kept_elsewhere(tmp_path_factory, monkeypatch):
     """Systems that several experiments look at are trained once for all tests."""
     monkeypatch.setenv("S3T_EXPERIMENTS", str(tmp_path_factory.getbasetemp() / "experiments"))
 
 
-def test_what_trains_no_model_is_measured_all_of_it():
-    assert set(NAMES) - TRAINED <= set(MEASURED)
-
-
 @pytest.mark.integration
 @every_name
-@pytest.mark.usefixtures("runnable")
 def test_an_experiment_runs_at_a_tiny_size_and_its_figure_draws(name, tmp_path):
     run(name, into=tmp_path, smoke=True)
     found = results(name, tmp_path)
@@ -78,6 +71,8 @@ def test_an_experiment_runs_at_a_tiny_size_and_its_figure_draws(name, tmp_path):
     if name in TRAINED - {"deleted_slices"}:  # it reads what another has trained
         assert {each for row in found["rows"] for each in row["recipes"]} == set(found["recipes"])
         assert all({"base_model", "adapter", "training", "partition"} <= set(own) for own in trained_in(found))
+    if name not in MEASURED:
+        assert importlib.import_module(f"experiments.{name}.finding").finding(found).claim
     picture = (tmp_path / "figure.png").read_bytes()
     assert picture.startswith(b"\x89PNG")
     assert len(picture) > 10_000
@@ -86,7 +81,6 @@ def test_an_experiment_runs_at_a_tiny_size_and_its_figure_draws(name, tmp_path):
 
 @pytest.mark.integration
 @pytest.mark.parametrize("name", [pytest.param(name, marks=marks_of(name, quick={"bms_random"})) for name in NAMES])
-@pytest.mark.usefixtures("runnable")
 def test_the_same_seed_gives_the_same_numbers_and_the_same_picture(name, tmp_path, monkeypatch):
     """However many processes share the work."""
     pair = []
@@ -129,23 +123,21 @@ def test_a_stopped_run_goes_on_where_it_was(tmp_path, monkeypatch):
 
 def test_a_stopped_suite_goes_on_with_what_was_not_finished(tmp_path, monkeypatch):
     monkeypatch.setenv("S3T_EXPERIMENTS", str(tmp_path))
-    done, stops = [], [True]
+    names, done = ["deletion_rate_budget", "storage", "distance_cyclic"], []
 
     def run_one(name, *, jobs):
-        if name == "storage" and stops.pop():
+        if name == "storage" and "stopped" not in done:
+            done.append("stopped")
             raise KeyboardInterrupt
         done.append(name)
 
     monkeypatch.setattr(runner, "run", run_one)
-    names = ["deletion_rate_budget", "storage", "distance_cyclic"]
     with pytest.raises(KeyboardInterrupt):
         runner.suite(names)
-    stops.append(False)
     runner.suite(names)
-    assert done == names
-    stops.append(False)
+    assert done == [names[0], "stopped", *names[1:]]
     runner.suite(names[:1])  # it was finished, all of it: it begins anew
-    assert done == [*names, names[0]]
+    assert done[4:] == names[:1]
 
 
 def test_rows_of_other_code_are_not_used_and_that_is_told(tmp_path, monkeypatch, capsys):
@@ -173,15 +165,9 @@ def test_without_the_records_one_line_says_where_they_are_looked_for(tmp_path, m
 def test_processes_that_share_an_experiment_end_with_it_and_leave_one_line(tmp_path):
     command = [sys.executable, "-m", "experiments", "design_ablation", "--smoke", "--jobs", "2"]
     environment = os.environ | {"PYTHONPATH": str(FOLDER.parent)}
-    with subprocess.Popen(
-        command,
-        cwd=tmp_path,
-        env=environment,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # the tests may run where it is ignored
-    ) as started:
+    heard = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731  the tests may run where it is ignored
+    how = {"cwd": tmp_path, "env": environment, "start_new_session": True, "preexec_fn": heard}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **how) as started:
         told = next(line for line in started.stderr if line.startswith("design_ablation, 1 of 6"))
         os.killpg(started.pid, signal.SIGINT)  # as a terminal does
         rest = started.stderr.read()  # ends when the last of them has
@@ -190,64 +176,40 @@ def test_processes_that_share_an_experiment_end_with_it_and_leave_one_line(tmp_p
     assert "Traceback" not in rest
 
 
-def test_rows_of_other_settings_are_not_taken_for_these(tmp_path, monkeypatch):
-    monkeypatch.setattr(runner, "SECONDS_KEPT", 0)
-    kept = runner.Partial(tmp_path / "partial.json", "one")
-    kept.keep({"budget": 1}, {"budget": 1, "rate": 2.0}, 0.1)
-    points = [{"budget": 1}]
-    assert runner.Partial(tmp_path / "partial.json", "one").rows(points) == [{"budget": 1, "rate": 2.0}]
-    assert runner.Partial(tmp_path / "partial.json", "two").left(points) == points
-
-
 def test_rows_that_train_are_of_all_the_code_that_they_hang_on():
-    found = {
-        path.relative_to(FOLDER).as_posix() for path in runner._imported(FOLDER / "repair_policies" / "experiment.py")
-    }
-    wanted = {
-        "repair_policies/experiment.py",
-        *(f"{name}.py" for name in ("replay", "requests", "served", "runs", "tasks")),
-    }
-    assert wanted <= found
+    imported = runner._imported(FOLDER / "repair_policies" / "experiment.py")
+    found = {path.relative_to(FOLDER).as_posix() for path in imported}
+    assert {"repair_policies/experiment.py", "replay.py", "requests.py", "served.py", "runs.py", "tasks.py"} <= found
     assert "runner.py" not in found
 
 
 @each_measured
-def test_a_folder_has_all_its_files(name):
+def test_a_folder_is_whole_and_tells_the_paper_s_setting_the_command_the_time_and_the_machine(name):
+    assert set(NAMES) - TRAINED <= set(MEASURED)  # what trains no model is measured, all of it
     for file in FILES:
         assert (FOLDER / name / file).stat().st_size > 0, file
-    text = (FOLDER / name / "README.md").read_text()
-    assert "](figure.png)" in text
-    assert f"python -m experiments {name}" in text
-
-
-@each_measured
-def test_a_config_tells_the_paper_s_setting_the_command_the_time_and_the_machine(name):
-    machine = results(name)["machine"]
-    config = (FOLDER / name / "config.yaml").read_text()
+    readme, config = ((FOLDER / name / file).read_text() for file in ("README.md", "config.yaml"))
+    assert "](figure.png)" in readme
+    assert f"python -m experiments {name}" in readme
     assert config.startswith("# Paper: ")
     assert re.search(rf"^# Run:   .*python -m experiments {name}$", config, flags=re.M)
     (takes,) = re.findall(r"^# Takes: (.*)$", config, flags=re.M)
+    machine = committed(name)["machine"]
     assert takes.endswith(f"; {machine['cores']} cores of an {machine['processor']}, {machine['capability']}")
 
 
 @each_measured
 def test_committed_results_are_of_the_committed_settings(name):
-    found = results(name)
-    config = config_of(name)
-    assert found["config"] == config.model_dump(mode="json")
-    assert found["seed"] == config.seed
+    found, config = committed(name), config_of(name)
+    assert (found["config"], found["seed"]) == (config.model_dump(mode="json"), config.seed)
     assert "changes" not in found["commit"]
     points = [{key: row[key] for key in point} for row, point in paired(name, config, found["rows"])]
     assert points == experiment(name).points(config)
-
-
-@pytest.mark.parametrize("name", sorted(set(MEASURED) & TRAINED - {"deleted_slices"}))
-def test_committed_results_tell_the_recipes_of_what_was_trained(name):
-    found = results(name)
-    assert {each for row in found["rows"] for each in row["recipes"]} == set(found["recipes"])
-    for recipe in trained_in(found):
-        assert {"base_model", "adapter", "partition", "training"} <= set(recipe)
-        assert config_of(name).training.items() <= recipe["training"].items()
+    if name in TRAINED - {"deleted_slices"}:
+        assert {each for row in found["rows"] for each in row["recipes"]} == set(found["recipes"])
+        for recipe in trained_in(found):
+            assert {"base_model", "adapter", "partition", "training"} <= set(recipe)
+            assert config.training.items() <= recipe["training"].items()
 
 
 @pytest.mark.parametrize(
@@ -255,7 +217,7 @@ def test_committed_results_tell_the_recipes_of_what_was_trained(name):
     [pytest.param(name, marks=[pytest.mark.integration] * (name == "thousand_requests")) for name in MEASURED],
 )
 def test_a_committed_summary_is_of_the_committed_rows(name):
-    found = results(name)
+    found = committed(name)
     again = rounded(experiment(name).summary(config_of(name), found["rows"]))
     assert flat(again).keys() == flat(found["summary"]).keys()
     assert flat(again) == pytest.approx(flat(found["summary"]), rel=1e-4, abs=1e-6)
@@ -264,7 +226,7 @@ def test_a_committed_summary_is_of_the_committed_rows(name):
 @pytest.mark.integration
 @each_cheap
 def test_committed_exact_numbers_are_found_again(name):
-    found, config = results(name), config_of(name)
+    found, config = committed(name), config_of(name)
     chosen = [pair for pair in paired(name, config, found["rows"]) if CHEAP[name](pair[0])]
     assert chosen
     quick = config.model_copy(update={"trials": 2})
@@ -277,18 +239,12 @@ def test_committed_exact_numbers_are_found_again(name):
 
 @pytest.mark.parametrize("name", ["deletion_rate_budget", "deletion_rate_scaling", "deletion_rate_prior", "storage"])
 def test_committed_simulations_agree_with_the_exact_rate(name):
-    for row in results(name)["rows"]:
+    for row in committed(name)["rows"]:
         ends = [key for key in row if key.endswith("simulated_rate")]
         assert ends
         for end in ends:
             exact = row[end.replace("simulated_", "")]
             assert abs(row[end] - exact) < 4.5 * row[f"{end}_error"], row
-
-
-def test_the_table_of_storage_has_the_known_rates():
-    rows = results("storage")["rows"][:6]
-    assert [row["rate"] for row in rows] == pytest.approx([68.5, 87.9, 99.5, 107.9, 114.5, 119.8], abs=0.1)
-    assert [row["first"] for row in rows] == pytest.approx([6, 15, 23, 29, 34, 39], abs=0.6)
 
 
 def test_adapters_are_counted_as_peft_makes_them():
@@ -316,7 +272,7 @@ def test_a_readme_tells_no_number_that_is_not_in_the_results(name):
     """Every number with a point, or of three digits, is in the settings (with what the paper says) or rounded from the
     summary."""
     config = (FOLDER / name / "config.yaml").read_text()
-    found = results(name)
+    found = committed(name)
     known = [value for value in flat({"summary": found["summary"], "seconds": found["seconds"]}).values() if value]
     text = re.sub(r"`[^`]*`|\]\([^)]*\)|arXiv [\d.]+", " ", (FOLDER / name / "README.md").read_text())
     told = re.findall(r"(?<![\w.])(\d[\d,]*(?:\.\d+)?)(?![\w])(\s?%)?", text)
@@ -367,6 +323,12 @@ def flat(value, prefix=""):
     if isinstance(value, list):
         return {k: v for index, inner in enumerate(value) for k, v in flat(inner, f"{prefix}/{index}").items()}
     return {prefix: json.loads(json.dumps(value))} if isinstance(value, int | float) else {}
+
+
+def test_the_guide_has_the_table_of_ten_tasks():
+    found = results("frontier")
+    assert table(found) in (FOLDER / "frontier" / "README.md").read_text()
+    assert table(found, leave_out="chains") in (FOLDER.parent / "docs" / "methods.md").read_text()
 
 
 def test_the_page_on_planning_has_the_hours_of_repair_as_needed():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from experiments.kept_by_forests.experiment import FIXED, FOREST, Config, at, frontier, points, stage_seconds, summary
 from experiments.repair_policies.finding import finding
 from experiments.replay import Ensemble
-from experiments.requests import changes_of_chains, changes_of_orders, repeated_requests_of
+from experiments.requests import changes_of_chains, changes_of_orders, repeated_requests_of, replay, shard_of
 from experiments.runner import FOLDER, results, run
 from experiments.runs import expected_of, recipe_of, untrained
 from experiments.served import every_order, every_order_of_sisa
@@ -36,30 +36,43 @@ requests_in_two_shards = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 2)
     policy=st.sampled_from(["manual", "on-exhaustion", "below-depth 1", "below-depth 2", "eager"]),
 )
 def test_fixed_orders_serve_with_what_is_untouched_and_repairs_train_what_was_hit(selector, budget, requests, policy):
+    """And the sums over all requests are those of each."""
     orders = selector(Setting(slices=SLICES, budget=budget))
     stages = {order[: depth + 1] for order in orders for depth in range(SLICES)}
-    dirty = [set(), set()]
+    dirty, died, exhausted, waited, downtime = [set(), set()], 0, 0, 0.0, 0.0
 
     def depth(shard):
         return max((len(stage) for stage in stages if not dirty[shard] & set(stage)), default=0)
 
-    for (shard, index), change in zip(
-        requests, changes_of_orders(orders, requests, shards=SHARDS, policy=policy), strict=True
-    ):
+    changes = list(changes_of_orders(orders, requests, shards=SHARDS, policy=policy))
+    for (shard, index), change in zip(requests, changes, strict=True):
+        before = depth(shard)
         dirty[shard].add(index)
         for number, prefix in enumerate(change.hit):
             assert len(prefix) == depth(number)
             assert not prefix or (prefix in stages and not dirty[number] & set(prefix))
         below = {"manual": 0, "eager": 9, "on-exhaustion": 0}.get(policy)
         below = int(policy[-1]) if below is None else below
-        repaired = [shard] * (depth(shard) < below)
-        if policy == "on-exhaustion" and depth(0) == depth(1) == 0:
+        repaired, silent = [shard] * (depth(shard) < below), [number for number in (0, 1) if depth(number) == 0]
+        if policy == "on-exhaustion" and len(silent) == SHARDS:
             repaired = [0, 1]
+        died += before > 0 and depth(shard) == 0
+        exhausted += before > 0 and len(silent) == SHARDS
+        places = range(1, len({*repaired} & {*silent}) + 1)
+        waited += sum(places)  # one first stage after the other
+        downtime += len(silent) == SHARDS and len(places) > 0
         lost = Counter(len(stage) for number in repaired for stage in stages if dirty[number] & set(stage))
         assert change.trained == tuple(lost[depth] for depth in range(1, SLICES + 1))
         for number in repaired:
             dirty[number].clear()
         assert [len(prefix) for prefix in change.repaired] == [depth(0), depth(1)]
+    seconds = {1: 1.0, 2: 10.0, 3: 100.0}
+    found = replay(shard_of(orders, seconds.__getitem__), requests, shards=SHARDS, policy=policy)
+    assert found.compute == sum(np.dot(change.trained, [*seconds.values()]) for change in changes)
+    assert (found.shard_outages, found.system_outages) == (died, exhausted)
+    assert (found.downtime, found.shard_downtime) == (downtime, waited)
+    assert found.dead_shard_share == np.mean([prefix == () for change in changes for prefix in change.hit])
+    assert found.mean_depth == np.mean([len(prefix) for change in changes for prefix in change.repaired])
 
 
 @settings(max_examples=60)
@@ -130,18 +143,18 @@ def test_a_frontier_is_concave_and_no_lower_than_any_policy(systems):
 
 def test_hours_are_stages_by_their_seconds_and_points_are_counted_at_the_forest_s_hours():
     config = load(Config, FOLDER / "kept_by_forests" / "config.yaml", smoke=True)
-    forest, dear = {"stages": [2.0, 1.0]}, {"stages": [4.0, 2.0]}
+    renamed = {"sisa": {FOREST: "SISA, as needed", FIXED: "SISA, one order"}}
     rows = []
     for point, ours in zip(points(config), (0.7, 0.7, 0.9, 0.9), strict=True):
         systems = [
-            {"system": FOREST, "policy": "depth 2, 0 spares", **forest, "before_next": ours, "after_hit": 0.3},
-            {"system": FIXED, "policy": "manual", "stages": [0.0, 0.0], "before_next": 0.2, "after_hit": 0.2},
-            {"system": FIXED, "policy": "eager", **dear, "before_next": 0.8, "after_hit": 0.6},
+            {"system": renamed.get(point["method"], {}).get(system, system), "policy": policy, "stages": stages}
+            | {"before_next": before, "after_hit": after, "dead_share": 0.0}
+            for system, policy, stages, before, after in (
+                (FOREST, "depth 2, 0 spares", [2.0, 1.0], ours, 0.3),
+                (FIXED, "manual", [0.0, 0.0], 0.2, 0.2),
+                (FIXED, "eager", [4.0, 2.0], 0.8, 0.6),
+            )
         ]
-        renamed = {FOREST: "SISA, as needed", FIXED: "SISA, one order"}
-        if point["method"] == "sisa":
-            systems = [{**each, "system": renamed[each["system"]]} for each in systems]
-        systems = [{**each, "dead_share": 0.0} for each in systems]
         rows.append({**point, "systems": systems, "accuracy_of_a_shard": [0.5, 0.6], "seconds": [360.0, 720.0]})
     rows[0]["seconds"] = [1080.0, 720.0]  # the median of two seeds is 720
     found = summary(config, rows)
@@ -173,6 +186,7 @@ def test_all_prefixes_answer_as_those_of_a_run_that_has_some(method, every, tmp_
     monkeypatch.setenv("S3T_EXPERIMENTS", str(tmp_path / "kept"))
     found = task("banking77", made_up=True)
     answers = every(Two(), found, salt="another")
+    assert answers.sizes.sum() == len(found.train)
     prefixes = {(0,), (1,), (0, 1), (1, 0)}
     assert set(answers.logits) == {(shard, prefix) for shard in (0, 1) for prefix in prefixes}
     assert answers.orders == (((0, 1), (1, 0)),) * 2
@@ -210,17 +224,6 @@ def test_requests_that_are_replayed_find_and_train_what_a_run_does(policy):
             assert serving_of(made.inventory()) == change.repaired
 
 
-@pytest.mark.integration
-def test_policies_of_repair_have_rows_of_forests_that_are_counted_as_those_of_orders(tmp_path, monkeypatch):
-    monkeypatch.setenv("S3T_EXPERIMENTS", str(tmp_path / "kept"))
-    run("repair_policies", into=tmp_path, smoke=True)
-    found = results("repair_policies", tmp_path)
-    systems = found["summary"]["systems"]
-    assert systems["forests"].keys() == {"depth 2, 0 spares", "depth 2, 1 spare"}
-    assert systems["forests"]["depth 2, 0 spares"] == systems["s3t, B=1"]["eager"]
-    assert "forests" not in finding(found).verdict
-
-
 def grown(recipe, policy):
     """The recipe with repair as needed."""
     left = {name: own for name, own in recipe.items() if name != "sequences"}
@@ -233,13 +236,16 @@ def serving_of(inventory):
 
 
 @pytest.mark.integration
-def test_a_forest_of_all_orders_keeps_the_accuracy_that_the_orders_keep_and_a_lesser_one_costs_less(
-    tmp_path, monkeypatch
-):
+def test_forests_are_counted_as_orders_and_a_lesser_one_costs_less(tmp_path, monkeypatch):
     monkeypatch.setenv("S3T_EXPERIMENTS", str(tmp_path / "kept"))
-    run("kept_accuracy", into=tmp_path, smoke=True)
-    found = results("kept_accuracy", tmp_path)["summary"]["banking77"]["forests"]
-    orders, whole = found["B=2, survival"], found["depth 2, 1 spare of 2"]
-    assert whole == orders
-    assert found["depth 2, 1 spare"]["trainings"] < orders["trainings"] == 2.0
-    assert (tmp_path / "figure.png").stat().st_size
+    for name in ("repair_policies", "kept_accuracy"):
+        (tmp_path / name).mkdir()
+        run(name, into=tmp_path / name, smoke=True)
+    found = results("repair_policies", tmp_path / "repair_policies")
+    systems = found["summary"]["systems"]
+    assert systems["forests"].keys() == {"depth 2, 0 spares", "depth 2, 1 spare"}
+    assert systems["forests"]["depth 2, 0 spares"] == systems["s3t, B=1"]["eager"]
+    assert "forests" not in finding(found).verdict
+    kept = results("kept_accuracy", tmp_path / "kept_accuracy")["summary"]["banking77"]["forests"]
+    assert kept["depth 2, 1 spare of 2"] == kept["B=2, survival"]
+    assert kept["depth 2, 1 spare"]["trainings"] < kept["B=2, survival"]["trainings"] == 2.0

@@ -57,12 +57,13 @@ def test_any_small_system_is_that_of_brute_force(system):
 
 @pytest.mark.parametrize(
     ("budget", "rate", "first"),
-    [(1, 68.5, 6.0), (2, 87.9, 15.2), (3, 99.5, 22.8), (4, 107.9, 28.9), (5, 114.5, 34.1), (6, 119.8, 38.5)],
+    [(1, 68.5, 6.0), (3, 99.5, 22.8), (6, 119.8, 38.5)],
 )
 def test_the_numbers_of_five_shards_of_six_slices(budget, rate, first):
     tops, deletions = [range(budget)] * 5, Deletions.uniform(5, 6)
     assert deletion_rate(tops, deletions).mean == pytest.approx(rate, abs=0.05)
     assert deletion_rate(tops, deletions).mean == pytest.approx(paper_bound(5, 6, budget), rel=1e-12)
+    assert sisa_bound(5, 6) == pytest.approx(68.5)
     assert first_failure(tops, deletions).mean == pytest.approx(first, abs=0.05)
     assert first_failure(tops, deletions).mean == pytest.approx(of_equal_slices(5, 6, budget), rel=1e-9)
 
@@ -85,10 +86,6 @@ def test_a_rare_slice_takes_long():
     assert found.std == pytest.approx(1 / rare, rel=1e-4)
 
 
-def test_sisa_is_a_budget_of_one():
-    assert sisa_bound(5, 6) == paper_bound(5, 6, 1) == pytest.approx(68.5)
-
-
 @BOTH
 def test_a_top_slice_that_is_never_hit_keeps_its_shard_alive_for_ever(waiting):
     found = waiting([{0, 1}, {0, 1}], Deletions(probabilities=[[0.5, 0], [0.5, 0]]))
@@ -108,11 +105,6 @@ def test_a_budget_more_never_lasts_shorter_and_the_first_failure_is_never_after_
         assert means == sorted(means)
     tops, deletions = [range(3)] * 4, Deletions.uniform(4, 9)
     assert first_failure(tops, deletions).mean < deletion_rate(tops, deletions).mean
-
-
-def test_the_order_of_tops_does_not_matter():
-    deletions = Deletions.from_prior([0.5, 0.2, 0.3], shards=2)
-    assert deletion_rate([[2, 0], [1]], deletions) == deletion_rate([(0, 2), (1,)], deletions)
 
 
 def test_an_integral_that_does_not_settle_is_refused():

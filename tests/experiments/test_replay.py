@@ -1,26 +1,27 @@
 """Deletions that are replayed give what deletions from a run give; requests that are simulated, what counting gives."""
 
 import random
+from contextlib import contextmanager
 
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from transformers import LlamaConfig
 
 import s3t
 from experiments.alpaca import base_folder
 from experiments.replay import Judge, curves, first_hits, of_prefixes, sisa_answers
-from experiments.requests import replay, requests_of, shard_of
+from experiments.requests import requests_of
 from experiments.runner import FOLDER
 from experiments.runs import expected_of, recipe_of, remembering_in
-from experiments.served import beside_prototypes, every_order, own_orders, protosisa
+from experiments.served import beside_prototypes, own_orders, protosisa
 from experiments.settings import load
 from experiments.small_llama.settings import Config
 from experiments.tasks import TASKS, task
-from s3t.orders import Setting, cyclic, survival
 from testing import tiny
+from tests.experiments.test_kept_by_forests import TRAINING, Two
 
 
 @pytest.fixture
@@ -29,7 +30,12 @@ def found(tmp_path, monkeypatch):
     return task("banking77", made_up=True)
 
 
-TRAINING = {"epochs": 2, "batch_size": 16, "learning_rate": 2e-3, "seed": 0}
+@contextmanager
+def copied(folder):
+    """A copy of the one run that is kept."""
+    (kept,) = (folder / "kept").iterdir()
+    with remembering_in(folder), s3t.Run.open(tiny.copy_run(kept / "run", folder / "copy")) as run:
+        yield run
 
 
 @pytest.mark.integration
@@ -38,15 +44,13 @@ def test_a_replay_is_as_right_as_the_run_from_which_the_records_are_deleted(foun
     recipe = recipe_of(found, TRAINING, shards=2, slices=2, budget=2, method=method)
     answers = own_orders(recipe, found)
     judge = Judge(of_prefixes(answers.logits, answers.orders), expected_of(found))
-    (folder,) = (tmp_path / "kept").iterdir()
-    tiny.copy_run(folder / "run", tmp_path / "copy")
     records = list(found.train.id)
     random.Random(0).shuffle(records)
     dead, seen = np.zeros((2, 2), dtype=bool), []
-    with remembering_in(tmp_path), s3t.Run.open(tmp_path / "copy") as run:
+    with copied(tmp_path) as run:
         for record in records[:8]:
             (located,) = run.locate(records=[record])
-            ((shard, index),) = located.places
+            ((shard, index, *_),) = located.places
             dead[shard, index] = True
             run.delete(records=[record])
             seen.append(judge.accuracy(dead))
@@ -60,39 +64,16 @@ def test_a_replay_is_as_right_as_the_run_from_which_the_records_are_deleted(foun
 
 @pytest.mark.integration
 def test_prototypes_that_are_replayed_weigh_as_a_run_weighs_them(found, tmp_path):
-    class Two:
-        shards, slices = 2, 2
-
-        def recipe(self, found, **options):
-            return recipe_of(found, TRAINING, shards=2, slices=2, **options)
-
     models, prototypes = protosisa(Two(), found)
     judge = Judge(beside_prototypes(models, prototypes, weight=0.5), expected_of(found))
-    (folder,) = (tmp_path / "kept").iterdir()
-    tiny.copy_run(folder / "run", tmp_path / "copy")
-    (order,) = models.orders[0]
-    with remembering_in(tmp_path), s3t.Run.open(tmp_path / "copy") as run:
-        assert run.evaluate(found.test, per_depth=False).accuracy == judge.accuracy(np.zeros((2, 2), dtype=bool))
+    (order,), dead = models.orders[0], np.zeros((2, 2), dtype=bool)
+    with copied(tmp_path) as run:
+        assert run.evaluate(found.test, per_depth=False).accuracy == judge.accuracy(dead)
         located = run.locate(records=list(found.train.id))
-        last = next(record for record in located if record.places == ((0, order[-1]),))
+        last = next(record for record in located if record.places[0][:2] == (0, order[-1]))
         run.delete(records=[last.name])
-        dead = np.zeros((2, 2), dtype=bool)
         dead[0, order[-1]] = True
         assert run.evaluate(found.test, per_depth=False).accuracy == judge.accuracy(dead)
-
-
-@pytest.mark.integration
-def test_of_all_orders_every_prefix_is_known(found):
-    class Two:
-        shards, slices = 2, 2
-
-        def recipe(self, found, **options):
-            return recipe_of(found, TRAINING, shards=2, slices=2, **options)
-
-    answers = every_order(Two(), found)
-    assert set(answers.logits) == {(shard, prefix) for shard in (0, 1) for prefix in [(0,), (1,), (0, 1), (1, 0)]}
-    assert answers.sizes.sum() == len(found.train)
-    assert all(logits.shape == (len(found.test), 3) for logits in answers.logits.values())
 
 
 @given(
@@ -113,52 +94,6 @@ def test_curves_end_where_every_shard_is_dead():
     assert judge.curve(np.array([[5, 2]]), [0, 1, 2, 4, 5]) == [1.0, 1.0, 0.0, 0.0, None]
     found = curves(judge, [0, 20], np.array([[10, 10]]), rounds=7, seed=0)
     assert (found["accuracy"], found["alive"]) == ([1.0, None], [1.0, 0.0])
-
-
-@pytest.mark.integration
-@settings(max_examples=60)
-@given(
-    selector=st.sampled_from([cyclic, survival]),
-    budget=st.integers(1, 6),
-    requests=st.lists(st.tuples(st.integers(0, 1), st.integers(0, 2)), min_size=1, max_size=25),
-    policy=st.sampled_from(["on-exhaustion", "below-depth 1", "below-depth 2", "eager"]),
-)
-def test_requests_cost_what_counting_gives(selector, budget, requests, policy):
-    orders = selector(Setting(slices=3, budget=budget))
-    seconds = {1: 1.0, 2: 10.0, 3: 100.0}
-    found = replay(shard_of(orders, seconds.__getitem__), requests, shards=2, policy=policy)
-    stages = {order[: depth + 1] for order in orders for depth in range(3)}
-    dirty, compute, outages, served, deaths = [set(), set()], 0.0, 0, 0, 0
-    dead, downtime, waited = 0, 0.0, 0.0
-
-    def depth(shard):
-        return max((len(stage) for stage in stages if not dirty[shard] & set(stage)), default=0)
-
-    def repair(shard):
-        cost = sum(seconds[len(stage)] for stage in stages if dirty[shard] & set(stage))
-        dirty[shard].clear()
-        return cost
-
-    for shard, index in requests:
-        before = depth(shard)
-        dirty[shard].add(index)
-        deaths += before > 0 and depth(shard) == 0
-        silent = [number for number in (0, 1) if depth(number) == 0]
-        dead += len(silent)
-        if depth(0) == depth(1) == 0:
-            outages += before > 0
-            if policy == "on-exhaustion":
-                compute += repair(0) + repair(1)
-        if policy != "on-exhaustion" and depth(shard) < (3 if policy == "eager" else int(policy[-1])):
-            compute += repair(shard)
-        for place, _ in enumerate([number for number in silent if depth(number)], start=1):
-            waited += place * seconds[1]  # one first stage after the other
-            downtime += seconds[1] if len(silent) == 2 and place == 1 else 0.0
-        served += depth(0) + depth(1)
-    assert found.dead_shard_share == pytest.approx(dead / (2 * len(requests)))
-    assert (found.downtime, found.shard_downtime) == (downtime, waited)
-    assert (found.compute, found.system_outages, found.shard_outages) == (compute, outages, deaths)
-    assert found.mean_depth == pytest.approx(served / (2 * len(requests)))
 
 
 def test_systems_are_compared_over_the_same_deletion_orders():

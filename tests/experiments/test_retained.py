@@ -2,14 +2,13 @@
 
 import itertools
 import math
-import time
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.retained import papers_retention, retained, signed_unions
+from experiments.retained import papers_retention, retained
 from s3t.orders import Setting, cyclic, cyclic_adjacent, full, random_orders
 from s3t.planning.bounds import full_budget_depth
 from tests.orders.test_selectors import priors
@@ -33,7 +32,7 @@ def shards(draw, most_slices=4):
     return random_orders(Setting(slices=slices, budget=budget, seed=draw(st.integers(0, 9)))), prior
 
 
-@pytest.mark.integration
+@settings(max_examples=40)
 @given(shards(), st.integers(0, 4))
 def test_it_is_the_sum_over_all_histories(shard, deletions):
     orders, prior = shard
@@ -80,30 +79,9 @@ def test_lemma_2_is_neither_a_bound_above_nor_below_for_rotations():
     assert papers_retention(8, 3, 4, 3) > adjacent[4]
 
 
-@given(st.lists(st.frozensets(st.integers(0, 5), min_size=1), min_size=1, max_size=6), st.integers(1, 5))
-def test_signed_unions_are_inclusion_and_exclusion(sets, deletions):
-    member = np.asarray([[index in chosen for index in range(6)] for chosen in sets])
-    probabilities = np.arange(1, 7) / 21
-    unions = signed_unions(member, probabilities, terms=2**6)
-    direct = 0.0
-    for count in range(1, len(sets) + 1):
-        for chosen in itertools.combinations(sets, count):
-            mass = sum(probabilities[index] for index in frozenset().union(*chosen))
-            direct += (-1) ** (count + 1) * (1 - mass) ** deletions
-    assert unions.spared(deletions)[0] == pytest.approx(direct, abs=1e-12)
-
-
-def test_too_many_unions_are_given_up():
-    member = np.eye(10, dtype=bool)
-    assert signed_unions(member, np.full(10, 0.1), terms=500) is None
-    assert len(signed_unions(member, np.full(10, 0.1), terms=2**10).masses) == 2**10 - 2  # nothing, and everything
-
-
 def test_orders_with_too_many_tops_are_simulated_at_once():
     # Inclusion-exclusion over 40 tops has 2^40 terms: it is not begun with the deeper prefixes either.
-    started = time.perf_counter()
     assert not retained(cyclic(Setting(slices=300, budget=40)), [1], trials=10).exact
-    assert time.perf_counter() - started < 10
 
 
 @pytest.mark.parametrize(("budget", "terms", "exact"), [(3, 6, True), (3, 5, False), (2, 3, True), (2, 2, False)])

@@ -55,51 +55,35 @@ def direct(model, text):
     return torch.stack(found)
 
 
-def test_measures_of_one_answer_are_those_computed_by_hand():
+def test_measures_are_those_computed_by_hand():
     one = Told([HALF, QUARTER, HALF], [True, False, True])
     assert measures.probability(one) == pytest.approx(0.5 ** (4 / 3))
     assert measures.exact_memorisation(one) == 0.5  # the end of text does not count
     assert measures.extraction_strength(one) == 0.0  # the last token is not the likeliest
     assert measures.extraction_strength(Told([], [False, True, True, True, False])) == 0.75
     assert measures.extraction_strength(Told([], [True, True, True])) == 1.0
-
-
-def test_perplexity_is_over_tokens_not_over_texts():
-    found = measures.perplexity([Told([HALF] * 3, []), Told([QUARTER], [])])
-    assert found == pytest.approx(2 ** (5 / 4))
-
-
-def test_the_truth_ratio_is_of_geometric_means_and_low_where_the_right_answer_is_likelier():
+    perplexity = measures.perplexity([Told([HALF] * 3, []), Told([QUARTER], [])])
+    assert perplexity == pytest.approx(2 ** (5 / 4))  # over tokens, not over texts
     right, wrong = Told([HALF, HALF], []), [Told([QUARTER], []), Told([math.log(1 / 16)] * 3, [])]
-    assert measures.truth_ratio(right, wrong) == pytest.approx(0.125 / 0.5)
+    assert measures.truth_ratio(right, wrong) == pytest.approx(0.125 / 0.5)  # low where the right answer is likelier
     assert measures.truth_ratio(wrong[0], [right]) == pytest.approx(2.0)
-
-
-def test_forget_quality_is_the_p_value_of_the_largest_gap_between_distributions():
     assert measures.forget_quality([1.0, 2.0, 3.0], [1.0, 2.0, 3.0]) == 1.0
     assert measures.forget_quality([1.0, 2.0, 3.0], [4.0, 5.0, 6.0]) == pytest.approx(2 / math.comb(6, 3))
-
-
-def test_model_utility_is_the_harmonic_mean_and_nothing_where_one_is_nothing():
     assert measures.model_utility([0.2, 0.6]) == pytest.approx(2 / (5 + 5 / 3))
     assert measures.model_utility([0.0, 0.6]) == 0.0
 
 
-def test_probabilities_are_those_of_a_pass_for_each_token(model, texts):
-    for found, text in zip(told([[model]], texts, batch_size=3), texts, strict=True):
-        assert found.log_probabilities == pytest.approx(direct(model, text).tolist(), abs=1e-5)
-
-
-def test_an_ensemble_has_the_mean_of_its_models_probabilities(model, texts, folder):
+def test_probabilities_are_those_of_a_pass_for_each_token_and_an_ensembles_their_mean(model, texts, folder):
     other = with_adapter(AutoModelForCausalLM.from_pretrained(folder, dtype="float32")).eval()
     for name, parameter in other.named_parameters():
         if "lora_B" in name:
             torch.nn.init.constant_(parameter, 0.3)
-    both = told([[model, other]], texts)
-    assert both != told([[model]], texts)
-    for found, text in zip(both, texts, strict=True):
-        mean = (direct(model, text).exp() + direct(other, text).exp()) / 2
-        assert found.log_probabilities == pytest.approx(mean.log().tolist(), abs=1e-5)
+    alone, both = told([[model]], texts, batch_size=3), told([[model, other]], texts)
+    for one, two, text in zip(alone, both, texts, strict=True):
+        own, mean = direct(model, text), (direct(model, text).exp() + direct(other, text).exp()) / 2
+        assert one.log_probabilities == pytest.approx(own.tolist(), abs=1e-5)
+        assert two.log_probabilities == pytest.approx(mean.log().tolist(), abs=1e-5)
+        assert one != two
 
 
 def test_texts_written_together_are_those_written_alone(model, texts):
@@ -114,33 +98,24 @@ def test_texts_written_together_are_those_written_alone(model, texts):
 
 def test_extraction_strength_is_what_greedy_writing_gives_of_the_answer(model, texts):
     """By its definition: the least k after which writing gives the rest."""
-    for text in texts:
+    for text in texts[:3]:
         own = written([[model]], [text.prompt], most=5, end=3)[0]
-        for answer in (own[:4], [7, *own[:2]], text.answer[:-1]):
-            if not answer:
-                continue
-            rests = [
-                written([[model]], [[*text.prompt, *answer[:k]]], most=len(answer) - k, end=3)[0] == answer[k:]
-                for k in range(len(answer))
-            ]
-            least = next((k for k, right in enumerate(rests) if right), len(answer))
+        for answer in filter(None, (own[:4], [7, *own[:2]], text.answer[:-1])):
+            count = len(answer)
+            rests = [written([[model]], [[*text.prompt, *answer[:k]]], most=count - k, end=3)[0] for k in range(count)]
+            least = next((k for k, rest in enumerate(rests) if rest == answer[k:]), count)
             (found,) = told([[model]], [Tokens(text.prompt, [*answer, 3])])
-            assert measures.extraction_strength(found) == pytest.approx(1 - least / len(answer))
+            assert measures.extraction_strength(found) == pytest.approx(1 - least / count)
 
 
-def test_an_attacker_without_guidance_has_one_of_the_two_models():
-    after, before = torch.tensor([[0.6, 0.3, 0.1]]).log(), torch.tensor([[0.5, 0.4, 0.1]]).log()
+def test_an_attacker_goes_on_in_the_direction_of_what_the_deletion_took_among_plausible_tokens():
+    after, before = torch.tensor([[0.6, 0.399, 0.001]]).log(), torch.tensor([[0.55, 0.44, 0.01]]).log()
     assert guided(AFTER, plausible=0.5)([after, before]) is after
     assert guided(BEFORE, plausible=0.5)([after, before]) is before
-
-
-def test_guidance_goes_on_in_the_direction_of_what_the_deletion_took_among_plausible_tokens():
-    after, before = torch.tensor([[0.6, 0.399, 0.001]]).log(), torch.tensor([[0.55, 0.44, 0.01]]).log()
     assert int(guided(4.0, plausible=0.0)([after, before]).argmax()) == 2  # ten times as likely before, still unlikely
     scores = guided(4.0, plausible=0.1)([after, before])
     assert int(scores.argmax()) == 1
-    expected = after[0, :2] + 4 * (before - after)[0, :2]
-    assert torch.allclose(scores[0, :2], expected)
+    assert torch.allclose(scores[0, :2], after[0, :2] + 4 * (before - after)[0, :2])
 
 
 def test_losses_of_unlearning_are_their_formulas(model, texts):
@@ -170,15 +145,9 @@ def test_unlearning_makes_answers_less_likely_and_changes_the_adapter_alone(mode
     assert all(torch.equal(own, frozen[name]) for name, own in adapted.named_parameters() if name in frozen)
 
 
-def test_a_policy_is_read_as_the_recipe_has_it():
-    assert policy_of("below-depth 2") == BelowDepth(below_depth=2)
-    assert policy_of("on-exhaustion") == "on-exhaustion"
-    with pytest.raises(ValueError, match="sometimes"):
-        policy_of("sometimes")
-
-
 def test_each_set_of_authors_holds_the_one_before_and_they_are_deleted_in_that_order(tmp_path, monkeypatch):
     monkeypatch.setenv("S3T_EXPERIMENTS", str(tmp_path))
+    assert (policy_of("below-depth 2"), policy_of("on-exhaustion")) == (BelowDepth(below_depth=2), "on-exhaustion")
     found = records(authors=6, made_up=True)
     assert found.task.train["author"].nunique() == 6
     assert [len(found.forgotten[name]) for name in SETS] == [1, 2, 4]

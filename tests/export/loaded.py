@@ -22,6 +22,8 @@ from s3t.models.encoders import encoder_for
 from s3t.records.ingest import ingest_inputs
 
 TOLERANCE = 1e-5
+SMALL: dict[str, Any] = {"partition": {"shards": 1, "slices": 2}, "sequences": {"budget": 1}, "training": {"epochs": 1}}
+"""Changes of a recipe: two stages, of which one is exported."""
 
 
 def described(folder: Path) -> dict[str, Any]:

@@ -8,16 +8,8 @@ import pytest
 
 import s3t
 from s3t import processes
-from s3t.export.folders import (
-    File,
-    files_in,
-    folder_name,
-    is_being_written,
-    left_behind,
-    new_mark,
-    publish,
-    remove_unchanged,
-)
+from s3t.export.folders import files_in, folder_name, is_being_written, left_behind, new_mark, publish
+from s3t.export.folders import remove_unchanged as remove
 
 CONTENT = {"adapter_config.json": b"{}", "adapter_model.safetensors": b"tensors", "s3t.json": b"[]", "README.md": b"#"}
 
@@ -65,14 +57,6 @@ def test_a_place_that_is_taken_is_refused(tmp_path, what):
     assert (tmp_path / "part").is_dir()
 
 
-def test_files_of_other_names_stay_and_with_them_the_folder(tmp_path):
-    files = made(tmp_path / "folder")
-    (tmp_path / "folder" / "notes.txt").write_text("mine")
-    assert remove_unchanged(tmp_path / "folder", files) == []
-    assert [path.name for path in (tmp_path / "folder").iterdir()] == ["notes.txt"]
-    assert left_behind(tmp_path, "folder", files) == [tmp_path / "folder"]
-
-
 TEMPLATE = "additional_chat_templates/tools.jinja"
 
 
@@ -83,10 +67,11 @@ def test_files_of_a_folder_within_are_of_the_content_and_go_with_it(tmp_path):
     final = tmp_path / "final"
     publish(tmp_path / "part", final, files)
     (final / TEMPLATE).with_name("mine.txt").write_text("mine")
-    assert remove_unchanged(final, files) == []
-    assert [path.name for path in final.rglob("*") if path.is_file()] == ["mine.txt"]
+    assert remove(final, files) == []
+    assert [path.name for path in final.rglob("*") if path.is_file()] == ["mine.txt"]  # and with it the folder
+    assert left_behind(tmp_path, "final", files, but={tmp_path / "other"}) == [final]
     (final / TEMPLATE).with_name("mine.txt").unlink()
-    assert remove_unchanged(final, files) == []
+    assert remove(final, files) == []
     assert not final.exists()
 
 
@@ -105,29 +90,23 @@ def test_a_link_in_the_place_of_a_folder_within_is_not_followed(tmp_path):
     within = (tmp_path / "folder" / TEMPLATE).parent
     within.rename(tmp_path / "base")
     within.symlink_to(tmp_path / "base")
-    assert remove_unchanged(tmp_path / "folder", files) == [tmp_path / "folder" / TEMPLATE]
+    assert remove(tmp_path / "folder", files) == [tmp_path / "folder" / TEMPLATE]
     assert (tmp_path / "base" / "tools.jinja").exists()
 
 
 def test_a_link_in_the_place_of_a_folder_is_not_followed(tmp_path):
     files = made(tmp_path / "elsewhere")
     (tmp_path / "folder").symlink_to(tmp_path / "elsewhere")
-    assert remove_unchanged(tmp_path / "folder", files) == [tmp_path / "folder"]
+    assert remove(tmp_path / "folder", files) == [tmp_path / "folder"]
     assert files_in(tmp_path / "elsewhere") == files
 
 
-def test_known_exports_are_not_taken_for_copies(tmp_path):
+def test_known_exports_and_files_of_the_same_size_alone_are_not_taken_for_copies(tmp_path):
     files = made(tmp_path / "one")
     made(tmp_path / "two")
-    assert left_behind(tmp_path, "gone", files, but={tmp_path / "two"}) == [
-        tmp_path / "one" / "adapter_model.safetensors"
-    ]
-
-
-def test_a_file_of_the_same_size_alone_is_no_copy(tmp_path):
-    files = made(tmp_path / "one")
     (tmp_path / "other").write_bytes(b"tensorX")
-    assert left_behind(tmp_path, "gone", files, but={tmp_path / "one"}) == []
+    copy = tmp_path / "one" / "adapter_model.safetensors"
+    assert left_behind(tmp_path, "gone", files, but={tmp_path / "two"}) == [copy]
 
 
 def test_a_mark_tells_whether_its_process_still_writes():
@@ -145,9 +124,3 @@ def test_another_machine_s_mark_counts_for_a_day(monkeypatch):
     mark = f"elsewhere_1_2-{os.getpid()}-ab"
     assert is_being_written(mark, announced_at=now - 3600)
     assert not is_being_written(mark, announced_at=now - 90_000)
-
-
-def test_a_file_is_known_by_its_content(tmp_path):
-    (file, *_) = made(tmp_path / "a")
-    assert not file.is_at(tmp_path / "nothing")
-    assert not File(file.name, file.size, "0" * 64).is_at(tmp_path / "a" / file.name)

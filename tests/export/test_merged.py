@@ -10,17 +10,17 @@ import s3t
 from s3t.export.merged import _as_transformers_has_them
 from s3t.tasks.targets import Classification
 from testing import tiny
-from tests.export.loaded import assert_equal_logits, load
+from tests.export.loaded import SMALL, assert_equal_logits, load
 from tests.models.kinds import LLAMA, TEXT, model_of_kind
+from tests.run.worlds import trained_run
 
 TEXTS = ["w1 w2 w3", "w4", "w30 w31 w5 w6 w7"]
 KINDS = {"roberta": TEXT["roberta"], "llama": LLAMA}
 
 
 def merged(folder, model, table=None, *, kind="text", **changes):
-    recipe = tiny.recipe(model, kind=kind, partition={"shards": 1}, training={"epochs": 1}, **changes)
-    run = s3t.Run.create(folder / "run", recipe=recipe, data=tiny.text_table() if table is None else table)
-    run.train()
+    recipe = tiny.recipe(model, kind=kind, **SMALL, **changes)
+    run = trained_run(folder / "run", recipe, tiny.text_table() if table is None else table)
     (export,) = run.export(folder / "out", merge=True).exports
     return run, export.path
 
@@ -69,8 +69,7 @@ def test_images_have_the_processor_of_the_recipe(image_model, tmp_path):
 def test_methods_that_train_the_model_itself_are_exported_merged_alone(method, text_model, tmp_path):
     changes = {"sequences": {}, "partition": {"shards": 1, "slices": 1 if method == "full" else 2, "salt": tiny.SALT}}
     recipe = tiny.recipe(text_model) | changes | {"method": {"name": method, "trainable": "all"}, "adapter": {}}
-    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table()) as run:
-        run.train()
+    with trained_run(tmp_path / "run", recipe, tiny.text_table()) as run:
         with pytest.raises(s3t.InputError, match="so there is no adapter; export it merged"):
             run.export(tmp_path / "out")
         assert not (tmp_path / "out").exists()

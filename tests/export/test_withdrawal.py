@@ -5,9 +5,11 @@ import shutil
 import sys
 
 import pytest
+from sqlalchemy import delete
 
 import s3t
 from s3t.deletion import protocol
+from s3t.ledger import schema
 from s3t.run import exporting
 from s3t_server.page.board import Board
 from testing import tiny
@@ -46,59 +48,43 @@ def out(tmp_path):
 
 
 def test_a_deletion_lists_the_exports_that_it_hits_and_waits_for_them(trained, out):
+    """Files that s3t wrote are removed at once. Neither an opening nor `erase` ends the waiting."""
     hit, spared = exported(trained, out)
-    report = trained.delete(records=records_in(trained, 0)[:1])
+    asked = records_in(trained, 0)[:1]
+    assert names_of(trained.delete(records=asked, dry_run=True).to_withdraw) == [hit.name]
+    assert trained.status().to_withdraw == ()
+    assert hit.path.is_dir()
+    report = trained.delete(records=asked)
     assert names_of(report.to_withdraw) == [hit.name]
     assert report.state == "effective"
     assert report.to_json()["to_withdraw"][0]["path"] == str(hit.path)
     assert "1 export to withdraw" in repr(report)
     (entry,) = report.log
     assert entry.to_withdraw == (hit.name,)
+    assert [path.name for path in out.iterdir()] == [spared.name]
+    with s3t.Run.open(trained.path) as again:
+        assert names_of(again.status().to_withdraw) == names_of(again.erase().to_withdraw) == [hit.name]
+        assert waits(again) == [1]
     status = trained.withdraw(hit.name)
     assert status.unfinished == status.to_withdraw == ()
     assert trained.log()[-1].state == "erased"
     assert names_of(status.exports) == [spared.name]
-    assert spared.path.is_dir()
 
 
-def test_a_deletion_that_hits_no_export_is_erased_at_once(trained, out):
-    exported(trained, out, shard=0)
-    report = trained.delete(records=records_in(trained, 1)[:1])
-    assert (report.state, report.to_withdraw) == ("erased", ())
-
-
-def test_files_that_s3t_wrote_are_removed_at_once(trained, out):
-    hit, spared = exported(trained, out)
-    trained.delete(records=records_in(trained, 0)[:1])
-    assert not hit.path.exists()
-    assert sorted(path.name for path in out.iterdir()) == [spared.name]
-
-
-def test_a_file_that_was_changed_is_not_removed_and_keeps_the_export_from_being_withdrawn(trained, out):
+def test_a_copy_that_was_left_and_a_file_that_was_changed_keep_the_export_from_being_withdrawn(trained, out):
     (hit,) = exported(trained, out, shard=0)
-    tensors = hit.path / "adapter_model.safetensors"
+    tensors, copy = hit.path / "adapter_model.safetensors", out / "other" / "folder" / "copy"
+    copy.parent.mkdir(parents=True)
+    shutil.copy(tensors, copy)  # is found by its hash
     tensors.write_bytes(tensors.read_bytes() + b"more")
     trained.delete(records=records_in(trained, 0)[:1])
     assert [path.name for path in hit.path.iterdir()] == [tensors.name]
     assert any(f"{tensors} was changed, and stays" in warning for warning in trained.status().warnings)
-    with pytest.raises(s3t.InputError, match=f"{hit.path} is still there"):
-        trained.withdraw(hit.name)
-    assert waits(trained) == [1]
-    shutil.rmtree(hit.path)
-    trained.withdraw(hit.name)
-    assert waits(trained) == []
-
-
-@pytest.mark.parametrize("place", ["copy.safetensors", "other/folder/copy"])
-def test_a_copy_that_was_left_is_found_by_its_hash(trained, out, place):
-    (hit,) = exported(trained, out, shard=0)
-    (out / place).parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy(hit.path / "adapter_model.safetensors", out / place)
-    trained.delete(records=records_in(trained, 0)[:1])
-    with pytest.raises(s3t.InputError, match=f"{out / place} is still there; remove it"):
-        trained.withdraw(hit.name)
-    assert waits(trained) == [1]
-    (out / place).unlink()
+    for left, remove in ((hit.path, lambda: shutil.rmtree(hit.path)), (copy, copy.unlink)):
+        with pytest.raises(s3t.InputError, match=f"{left} is still there"):
+            trained.withdraw(hit.name)
+        assert waits(trained) == [1]
+        remove()
     trained.withdraw(hit.name)
     assert waits(trained) == []
 
@@ -134,14 +120,6 @@ def test_every_deletion_of_an_export_waits_for_it_and_no_other_does(trained, out
     assert waits(trained) == [3]
 
 
-def test_a_forecast_names_exports_and_changes_nothing(trained, out):
-    (hit,) = exported(trained, out, shard=0)
-    report = trained.delete(records=records_in(trained, 0)[:1], dry_run=True)
-    assert names_of(report.to_withdraw) == [hit.name]
-    assert hit.path.is_dir()
-    assert trained.status().to_withdraw == ()
-
-
 def test_an_export_of_after_a_deletion_is_not_hit_by_it(trained, out):
     (old,) = exported(trained, out, shard=0)
     trained.delete(records=records_in(trained, 0)[:1])
@@ -152,47 +130,31 @@ def test_an_export_of_after_a_deletion_is_not_hit_by_it(trained, out):
     assert names_of(trained.status().exports) == [new.name]
 
 
-def test_what_waits_is_told_after_opening_the_run_again_and_erase_alone_does_not_end_it(trained, out):
-    (hit,) = exported(trained, out, shard=0)
-    trained.delete(records=records_in(trained, 0)[:1])
-    with s3t.Run.open(trained.path) as again:
-        assert names_of(again.status().to_withdraw) == [hit.name]
-        assert names_of(again.erase().to_withdraw) == [hit.name]
-        assert waits(again) == [1]
-
-
-def test_withdrawing_twice_is_no_error_and_an_unknown_name_is(trained, out):
-    first, _ = exported(trained, out)
-    shutil.rmtree(first.path)
-    trained.withdraw(first.name)
-    trained.withdraw(first.name)
-    with pytest.raises(s3t.InputError, match="has made no export 'shard-000'"):
-        trained.withdraw("shard-000")
-
-
 def test_an_export_that_no_deletion_has_hit_may_be_withdrawn_too(trained, out):
+    """Also twice; but no export of a name that there is not."""
     (export,) = exported(trained, out, shard=0)
+    report = trained.delete(records=records_in(trained, 1)[:1])
+    assert (report.state, report.to_withdraw) == ("erased", ())
     with pytest.raises(s3t.InputError, match="is still there"):
         trained.withdraw(export.name)
     shutil.rmtree(export.path)
     trained.withdraw(export.name)
+    trained.withdraw(export.name)
+    with pytest.raises(s3t.InputError, match="has made no export 'shard-000'"):
+        trained.withdraw("shard-000")
     assert trained.delete(records=records_in(trained, 0)[:1]).state == "erased"
 
 
-def test_the_same_content_twice_is_one_folder_and_one_export(trained, out):
+def test_the_same_content_is_one_export_and_withdrawn_at_all_its_places(trained, out, tmp_path):
     (one,) = exported(trained, out, shard=0)
     before = {path.name: path.stat().st_mtime_ns for path in one.path.iterdir()}
     (two,) = exported(trained, out, shard=0)
-    assert (one.name, one.new, two.name, two.new) == (two.name, True, one.name, False)
+    assert (one.name, one.new, two.new) == (two.name, True, False)
     assert {path.name: path.stat().st_mtime_ns for path in two.path.iterdir()} == before
-    assert [path.name for path in out.iterdir()] == [one.name]
-    assert names_of(trained.status().exports) == [one.name]
-
-
-def test_the_same_content_at_two_places_is_withdrawn_at_both(trained, out, tmp_path):
-    (one,), (two,) = exported(trained, out, shard=0), exported(trained, tmp_path / "second", shard=0)
-    assert one.name == two.name
-    shutil.copy(two.path / "adapter_model.safetensors", tmp_path / "second" / "left")
+    assert [path.name for path in out.iterdir()] == names_of(trained.status().exports) == [one.name]
+    (second,) = exported(trained, tmp_path / "second", shard=0)
+    assert second.name == one.name
+    shutil.copy(second.path / "adapter_model.safetensors", tmp_path / "second" / "left")
     trained.delete(records=records_in(trained, 0)[:1])
     with pytest.raises(s3t.InputError, match="left is still there"):
         trained.withdraw(one.name)
@@ -200,7 +162,8 @@ def test_the_same_content_at_two_places_is_withdrawn_at_both(trained, out, tmp_p
     assert trained.withdraw(one.name).to_withdraw == ()
 
 
-def test_something_else_of_that_name_is_refused_and_left_alone(trained, out):
+def test_something_else_of_that_name_is_refused_and_left_alone(trained, out, tmp_path):
+    """An export with a changed file, or of another run."""
     (export,) = exported(trained, out, shard=0)
     config = export.path / "adapter_config.json"
     config.write_text("{}")
@@ -208,12 +171,8 @@ def test_something_else_of_that_name_is_refused_and_left_alone(trained, out):
         exported(trained, out, shard=0)
     assert config.read_text() == "{}"
     assert [path.name for path in out.iterdir()] == [export.name]
-
-
-def test_an_export_of_another_run_at_that_place_is_refused(trained, out, tmp_path):
-    exported(trained, out, shard=0)
     with s3t.Run.clone(trained.path, tmp_path / "clone") as clone:
-        with pytest.raises(s3t.InputError, match="holds something else"):
+        with pytest.raises(s3t.InputError, match="holds something else than the export of that name"):
             exported(clone, out, shard=0)
         assert clone.status().exports == ()
 
@@ -231,33 +190,30 @@ def test_a_clone_and_an_adopted_copy_have_no_exports_and_remove_no_files(trained
         assert names_of(run.delete(records=names[:1]).to_withdraw) == [export.name]
 
 
-class Deleting:
-    """A deletion by another process, just before or after the first call of a function."""
+def with_deletion(function, run, *, after=False):
+    """The function, with a deletion by another process just before or after its first call, of which it is told."""
+    reports = []
 
-    def __init__(self, run, record, *, after=False):
-        self.run, self.record, self.after, self.done = run, record, after, False
+    def delete():
+        with s3t.Run.open(run.path) as other:
+            reports.append(other.delete(records=records_in(other, 0)[:1]))
 
-    def around(self, function):
-        def call(*arguments, **options):
-            if self.after or self.done:
-                result = function(*arguments, **options)
-            if not self.done:
-                self.done = True
-                with s3t.Run.open(self.run.path) as other:
-                    self.report = other.delete(records=[self.record])
-                if not self.after:
-                    result = function(*arguments, **options)
-            return result
+    def call(*arguments, **options):
+        if not after and not reports:
+            delete()
+        result = function(*arguments, **options)
+        if not reports:
+            delete()
+        return result
 
-        return call
+    return call, reports
 
 
 MOMENTS = {
     "while it is read": ("peft_adapter", False),
-    "before it is announced": ("new_mark", False),
+    "while it is written": ("folder_name", False),
     "before it gets its place": ("publish", False),
     "after it got its place": ("publish", True),
-    "while it is written": ("folder_name", False),
 }
 
 
@@ -266,10 +222,10 @@ def test_an_export_that_a_deletion_overtakes_is_made_again_and_nothing_is_left_o
     trained, out, monkeypatch, impatient, function, after
 ):
     (before,) = exported(trained, out.with_name("before"), shard=0)
-    deleting = Deleting(trained, records_in(trained, 0)[0], after=after)
-    monkeypatch.setattr(exporting, function, deleting.around(getattr(exporting, function)))
+    call, reports = with_deletion(getattr(exporting, function), trained, after=after)
+    monkeypatch.setattr(exporting, function, call)
     (made,) = exported(trained, out, shard=0)
-    assert deleting.done
+    assert len(reports) == 1
     assert made.name != before.name
     assert [path.name for path in out.iterdir()] == [made.name]
     assert names_of(trained.status().to_withdraw) == [before.name]
@@ -306,28 +262,25 @@ def test_what_a_killed_process_left_is_known(trained, out, monkeypatch, function
             assert not left.exists()
             run.withdraw(left.name)
         assert waits(run) == []
-    with s3t.Run.open(trained.path) as run:
         assert run.status().exports == ()
 
 
 def test_a_process_that_still_writes_is_waited_for(trained, out, monkeypatch, impatient):
     """A deletion leaves its files alone, and is erased when it has ended."""
-    record, seen = records_in(trained, 0)[0], {}
-    write = exporting.Exporter._write
+    files = []
+    write, reports = with_deletion(exporting.Exporter._write, trained, after=True)
 
-    def slowly(self, part, *arguments):
+    def looking(self, part, *arguments):
         write(self, part, *arguments)
-        if not seen:
-            with s3t.Run.open(trained.path) as other:
-                seen["report"] = other.delete(records=[record])
-            seen["files"] = len(list(part.iterdir()))
+        if not files:
+            files.extend(part.iterdir())
             with pytest.raises(s3t.InputError, match="is being written by another process"):
-                trained.withdraw(seen["report"].to_withdraw[0].name)
+                trained.withdraw(reports[0].to_withdraw[0].name)
 
-    monkeypatch.setattr(exporting.Exporter, "_write", slowly)
+    monkeypatch.setattr(exporting.Exporter, "_write", looking)
     (made,) = exported(trained, out, shard=0)
-    assert seen["files"] == 4
-    assert seen["report"].state == "accepted"
+    assert len(files) == 4
+    assert reports[0].state == "accepted"
     assert waits(trained) == []
     assert [path.name for path in out.iterdir()] == [made.name]
 
@@ -370,10 +323,7 @@ def test_a_reconciled_run_asks_for_exports_of_what_was_deleted_since_and_for_no_
         run.repair()
         (after,) = exported(run, out, shard=0)
     shutil.rmtree(trained.path)
-    shutil.copytree(tmp_path / "backup", trained.path)
-    from s3t.store.folder import Home, Layout, write_home
-
-    write_home(Layout(trained.path), Home.of(trained.path))
+    tiny.copy_run(tmp_path / "backup", trained.path)
     s3t.Run.reconcile(trained.path)
     with s3t.Run.open(trained.path) as run:
         status = run.status()
@@ -395,10 +345,6 @@ def test_the_state_folder_learns_of_exports_that_only_the_ledger_knows(trained, 
 
 def test_an_export_whose_row_of_the_deletion_is_lost_is_asked_for_all_the_same(trained, out):
     """A row that is gone has no check; but the export was made of an older version of its slice."""
-    from sqlalchemy import delete
-
-    from s3t.ledger import schema
-
     hit, _ = exported(trained, out)
     trained.delete(records=records_in(trained, 0)[:1])
     with roles(trained).ledger.writing() as transaction:
@@ -426,17 +372,16 @@ def test_a_copy_of_a_run_s_folder_exports_nothing(trained, out, tmp_path):
     assert not out.exists()
 
 
-def hooked(text_model, folder, *command):
-    recipe = tiny.recipe(
-        text_model,
-        partition={"shards": 1, "slices": 2},
-        sequences={"budget": 1},
-        training={"epochs": 1},
-        deletion={"export_hook": [sys.executable, "-c", *command]},
-    )
-    run = s3t.Run.create(folder / "run", recipe=recipe, data=tiny.text_table())
-    run.train()
-    return run
+@pytest.fixture
+def hooked(trained_once, tmp_path):
+    """Opens a run with a command to be run for each export that is hit."""
+
+    def hook(*command):
+        path = tiny.copy_run(trained_once, tmp_path / "run")
+        tiny.change_recipe(path, deletion={"repair": "manual", "export_hook": [sys.executable, "-c", *command]})
+        return s3t.Run.open(path)
+
+    return hook
 
 
 UNLOAD = (
@@ -444,32 +389,30 @@ UNLOAD = (
 )
 
 
-def test_a_command_that_unloads_an_export_withdraws_it(text_model, tmp_path, out, monkeypatch):
+def test_a_command_that_unloads_an_export_withdraws_it(hooked, tmp_path, out, monkeypatch):
     monkeypatch.setenv("S3T_SECRET", tiny.SALT)
-    with hooked(text_model, tmp_path, UNLOAD, str(tmp_path / "calls"), "{name}", "at {path}") as run:
-        (export,) = exported(run, out)
-        report = run.delete(records=["r1"])
+    with hooked(UNLOAD, str(tmp_path / "calls"), "{name}", "at {path}") as run:
+        (export,) = exported(run, out, shard=0)
+        report = run.delete(records=records_in(run, 0)[:1])
         assert (report.state, report.to_withdraw) == ("erased", ())
         assert run.status().exports == ()
     assert (tmp_path / "calls").read_text() == f"{export.name} at {export.path}False\n"
 
 
-def test_a_command_that_fails_leaves_the_deletion_waiting_and_is_run_again_by_erase_alone(text_model, tmp_path, out):
+def test_a_command_that_fails_leaves_the_deletion_waiting_and_is_run_again_by_erase_alone(hooked, tmp_path, out):
     program = (
         "import pathlib, sys; calls = pathlib.Path(sys.argv[1]); "
         "calls.write_text(calls.read_text() + 'x' if calls.exists() else 'x'); "
         "sys.exit(0 if len(calls.read_text()) > 1 else 3)"
     )
     calls = tmp_path / "calls"
-    with hooked(text_model, tmp_path, program, str(calls), "{name}") as run:
-        (export,) = exported(run, out)
-        report = run.delete(records=["r1"])
+    with hooked(program, str(calls), "{name}") as run:
+        (export,) = exported(run, out, shard=0)
+        report = run.delete(records=records_in(run, 0)[:1])
         assert report.state == "effective"
         assert names_of(report.to_withdraw) == [export.name]
-        assert any(
-            f"{export.name} is still to be withdrawn: {sys.executable} ended with 3" in each
-            for each in run.status().warnings
-        )
+        told = f"{export.name} is still to be withdrawn: {sys.executable} ended with 3"
+        assert told in " ".join(run.status().warnings)
         run.repair()
         run.predict(["w1"])
         assert calls.read_text() == "x"
@@ -481,11 +424,11 @@ def test_a_command_that_fails_leaves_the_deletion_waiting_and_is_run_again_by_er
 
 
 @pytest.mark.integration
-def test_a_command_that_says_done_while_a_copy_is_there_is_not_believed(text_model, tmp_path, out):
-    with hooked(text_model, tmp_path, "pass", "{path}") as run:
-        (export,) = exported(run, out)
+def test_a_command_that_says_done_while_a_copy_is_there_is_not_believed(hooked, out):
+    with hooked("pass", "{path}") as run:
+        (export,) = exported(run, out, shard=0)
         shutil.copy(export.path / "adapter_model.safetensors", out / "kept.safetensors")
-        report = run.delete(records=["r1"])
+        report = run.delete(records=records_in(run, 0)[:1])
         assert names_of(report.to_withdraw) == [export.name]
         assert any("the command ended well, but" in warning for warning in run.status().warnings)
         (out / "kept.safetensors").unlink()
@@ -506,10 +449,8 @@ def test_the_same_on_postgres(text_model, tmp_path, out, postgres):
 def test_nothing_of_a_record_is_beside_the_tensors(trained, out):
     (export,) = exported(trained, out, shard=0)
     said = json.loads((export.path / "s3t.json").read_text())
-    assert set(said) == {
-        "format", "run", "shard", "prefix", "merged_with", "keys", "merged", "task", "base_model", "base_digest",
-        "revision", "labels", "outputs", "pad_token_id", "quantization", "auto_class",
-    }  # fmt: skip
+    names = "format run shard prefix merged_with keys merged task base_model base_digest revision labels outputs "
+    assert set(said) == {*(names + "pad_token_id quantization auto_class").split()}
     assert all(len(key) == 64 for key in said["keys"])
     text = "".join(path.read_text() for path in export.path.iterdir() if path.suffix != ".safetensors")
     table = tiny.text_table()

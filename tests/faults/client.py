@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
+import pickle
 import random
-import shutil
 import subprocess
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
+from typing import Any
+
+import pandas as pd
 
 from tests.faults.build import build
 from tests.faults.scenarios import SCENARIOS
@@ -29,7 +29,7 @@ Points = Mapping[str, Sequence[str]]
 class Client:
     """A fork server, asked one thing at a time."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
         self._points: dict[str, list[tuple[str, str]]] = {}
 
@@ -46,21 +46,21 @@ class Client:
     def counted(self, scenario: str) -> list[tuple[str, str]]:
         """The points, in order: what was called, and on which file."""
         if scenario not in self._points:
-            self._points[scenario] = [tuple(point) for point in json.loads(self._ask(json.dumps({"count": scenario})))]
+            self._points[scenario] = self._ask(scenario)
         return self._points[scenario]
 
     def try_out(self, trial: Trial) -> Result:
-        return Result.from_json(self._ask(json.dumps(asdict(trial))))
+        return self._ask(trial)
 
-    def _ask(self, line: str) -> str:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(line + "\n")
+    def _ask(self, what: str | Trial) -> Any:
+        pickle.dump(what, self._process.stdin)
         self._process.stdin.flush()
-        answer = self._process.stdout.readline()
-        if not answer:
-            raise RuntimeError(f"the fork server died ({self._process.wait()}) on {line}; see its stderr above")
-        return answer
+        try:
+            return pickle.load(self._process.stdout)
+        except EOFError:
+            raise RuntimeError(
+                f"the fork server died ({self._process.wait()}) on {what}; see its stderr above"
+            ) from None
 
 
 @contextmanager
@@ -70,26 +70,24 @@ def serving(url: str | None = None) -> Iterator[Client]:
     Args:
         url: of a PostgreSQL database, for the scenarios that have their ledger in one.
     """
-    memory = Path("/dev/shm")
-    folder = Path(tempfile.mkdtemp(prefix="s3t-faults-", dir=memory if os.access(memory, os.W_OK) else None))
-    environment = os.environ | {
-        "LD_PRELOAD": str(build(folder)),
-        "OMP_NUM_THREADS": "1",
-        "HF_HUB_OFFLINE": "1",
-        "TOKENIZERS_PARALLELISM": "false",
-        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")]),
-    }
-    command = [sys.executable, "-m", "tests.faults.server", str(folder), *([url] if url else [])]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    try:
-        with subprocess.Popen(command, env=environment, cwd=ROOT, text=True, **pipes) as process:
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="s3t-faults-", dir=memory) as folder:
+        environment = os.environ | {
+            "LD_PRELOAD": str(build(Path(folder))),
+            "OMP_NUM_THREADS": "1",
+            "HF_HUB_OFFLINE": "1",
+            "TOKENIZERS_PARALLELISM": "false",
+            "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")]),
+        }
+        command = [sys.executable, "-m", "tests.faults.server", folder, *([url] if url else [])]
+        with subprocess.Popen(
+            command, env=environment, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as process:
             try:
                 yield Client(process)
             finally:
                 process.stdin.close()
                 process.wait(timeout=300)
-    finally:
-        shutil.rmtree(folder)
 
 
 def draw(points: Points, *, trials: int, seed: int, every_point: bool, repair_one_in: int) -> list[Trial]:
@@ -128,30 +126,18 @@ def draw(points: Points, *, trials: int, seed: int, every_point: bool, repair_on
 
 
 def summary(results: Sequence[Result]) -> str:
-    """A table: for each scenario and kind the trials, and of them those that failed or whose fault did not happen."""
-    tried, failed, missed = Counter(), Counter(), Counter()
-    for result in results:
-        cell = result.trial.scenario, result.trial.kind
-        tried[cell] += 1
-        failed[cell] += bool(result.problems)
-        missed[cell] += result.outcome == "missed"
-    kinds = [kind for kind in KINDS if any(found == kind for _, found in tried)]
-    lines = ["".join([f"{'trials':22}", *(f"{kind:>14}" for kind in kinds)])]
-    for scenario in dict.fromkeys(result.trial.scenario for result in results):
-        cells = []
-        for kind in kinds:
-            cell = scenario, kind
-            marks = (f" {failed[cell]} FAILED" if failed[cell] else "") + (
-                f" {missed[cell]} missed" if missed[cell] else ""
-            )
-            cells.append(f"{tried[cell]}{marks}")
-        lines.append("".join([f"{scenario:22}", *(f"{cell:>14}" for cell in cells)]))
+    """Trials by scenario and kind, and how many of all failed, or had no fault."""
+    tried = pd.crosstab(
+        pd.Series([result.trial.scenario for result in results], name="trials"),
+        pd.Categorical([result.trial.kind for result in results], KINDS),
+    )
+    failed = sum(bool(result.problems) for result in results)
+    missed = sum(result.outcome == "missed" for result in results)
     seconds = sum(result.seconds for result in results)
-    lines.append(
-        f"{len(results)} trials, {sum(failed.values())} failed, {sum(missed.values())} whose fault did not happen; "
+    return (
+        f"{tried.to_string()}\n{len(results)} trials, {failed} failed, {missed} whose fault did not happen; "
         f"{seconds:.0f} s, {seconds / max(1, len(results)):.2f} s a trial"
     )
-    return "\n".join(lines)
 
 
 def _fitting(kind: str, types: Sequence[str]) -> list[int]:

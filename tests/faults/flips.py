@@ -1,7 +1,5 @@
 """Random bit flips over all files of a run: each is refused at opening, found by the audit, or shown to be harmless.
 
-    python -m tests.faults.flips --seed 1 --trials 1000
-
 A run with deletions in its history is made once. A trial sets a copy of it up, flips one bit of one file, and looks:
 
     opening   opening the run refuses, or a damaged `home` keeps it from being changed
@@ -11,22 +9,16 @@ A run with deletions in its history is made once. A trial sets a copy of it up, 
     lost      the same, but for stages that were committed to a log that the flip cut short: they are trained again,
               to the same bytes
 
-Anything else fails, with the file, the byte and the bit: `--only FILE:BYTE:BIT:STATE` repeats one.
+Anything else fails, with the file, the byte and the bit.
 """
 
 from __future__ import annotations
 
-import argparse
-import contextlib
 import importlib
-import json
+import multiprocessing
 import os
 import random
 import shutil
-import signal
-import sys
-import tempfile
-import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
@@ -36,6 +28,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet
 
 import s3t
 from s3t.store.folder import Home, Layout, write_home
@@ -114,33 +107,32 @@ class Stock:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.world = folder / "world"
-        self.expected: dict[str, Any] = {}
-
-    def make(self) -> None:
-        """Prepare the worlds."""
         warm_up()
-        model, public = self.folder / "model", self.folder / "public.csv"
-        _done(in_child(lambda: str(tiny.make_text_model(model))))
+        self.model, self.public = folder / "model", folder / "public.csv"
+        _done(in_child(lambda: str(tiny.make_text_model(self.model))))
         rows = tiny.text_table(60, seed=7)
-        rows[~rows.text.isin(table().text)].drop(columns="id").head(8).to_csv(public, index=False)
-        for state in STATES:
-            shutil.rmtree(self.world, ignore_errors=True)
-            _done(in_child(lambda state=state: self._make(state, model, public)))
-            self.set_up(state)
-            self.expected[state] = _done(in_child(lambda: outcome(self.world / "run")))
-            if not self.expected[state]["ok"]:
-                raise RuntimeError(f"the audit finds something wrong with the run that is {state}, without a flip")
+        rows[~rows.text.isin(table().text)].drop(columns="id").head(8).to_csv(self.public, index=False)
+        self.expected = {state: self._prepare(state) for state in STATES}
 
-    def _make(self, state: str, model: Path, public: Path) -> None:
+    def _prepare(self, state: str) -> dict[str, Any]:
+        shutil.rmtree(self.world, ignore_errors=True)
+        _done(in_child(lambda: self._make(state)))
+        self.set_up(state)
+        expected: dict[str, Any] = _done(in_child(lambda: outcome(self.world / "run")))
+        if not expected["ok"]:
+            raise RuntimeError(f"the audit finds something wrong with the run that is {state}, without a flip")
+        return expected
+
+    def _make(self, state: str) -> None:
         self.world.mkdir()
         enter(self.world)
         recipe = tiny.recipe(
-            model,
+            self.model,
             columns={"subject": "person"},
             partition={"shards": 2, "slices": 2},
             sequences={"budget": 2},
             training={"epochs": 1},
-            prediction={"select": "validation", "validation": str(public)},
+            prediction={"select": "validation", "validation": str(self.public)},
             deletion={"erase_within": 3600.0 if state == "waiting" else 0.0},
         )
         run = s3t.Run.create(self.world / "run", recipe=recipe, data=table())
@@ -189,37 +181,26 @@ def outcome(path: Path) -> dict[str, Any]:
     enter(path.parent)
     rows = table()
     with s3t.Run.open(path) as run:
-        names = {"records": list(rows.id), "subjects": sorted(set(rows.person))}
-        located = [[place.kind, place.name, place.state, place.records] for place in run.locate(**names)]
+        located = run.locate(records=list(rows.id), subjects=sorted(set(rows.person)))
         answers = run.predict(rows[["text"]])
         missing = run.status().missing
         report = run.delete(records=[RECORD], subjects=[PERSON])
         run.erase()
-        left = {str(file.relative_to(path)): ids(file) for file in sorted(path.glob("slices/*/*.parquet"))}
-        ok = run.audit().ok
         return {
-            "located": located,
-            "answers": np.asarray(answers.logits).tobytes().hex(),
-            "labels": list(run.labels),
+            "located": [(place.kind, place.name, place.state, place.records) for place in located],
+            "answers": np.asarray(answers.logits).tobytes(),
+            "labels": run.labels,
             "missing": missing,
-            "report": [report.deleted, *map(list, (report.already, report.unknown)), list(map(list, report.slices))],
-            "left": left,
-            "artifacts": digests(path),
-            "ok": ok,
+            "report": (report.deleted, report.already, report.unknown, report.slices),
+            "left": {str(file): ids(file) for file in sorted(path.glob("slices/*/*.parquet"))},
+            "artifacts": tiny.artifacts(path),
+            "ok": run.audit().ok,
         }
 
 
 def ids(file: Path) -> list[str]:
     """The records of a slice's file."""
-    import pyarrow.parquet
-
     return pyarrow.parquet.ParquetFile(file).read(columns=["record"])["record"].to_pylist()
-
-
-def digests(run: Path) -> dict[str, str]:
-    from hashlib import sha256
-
-    return {name: sha256(content).hexdigest() for name, content in sorted(tiny.artifacts(run).items())}
 
 
 def look(stock: Stock, flip: Flip) -> list[str]:
@@ -261,32 +242,27 @@ def apply(stock: Stock, flip: Flip) -> None:
 
 
 def in_child(work: Callable[[], Any], *, seconds: float = 600) -> Any:
-    """What a function returns (JSON) in a forked process, so that nothing of it stays, and a crash is seen."""
-    reading, writing = os.pipe()
-    if (child := os.fork()) == 0:
-        os.close(reading)
-        status = 1
-        with contextlib.suppress(BaseException):
-            try:
-                answer = json.dumps(work(), default=str)
-            except BaseException:
-                answer = json.dumps({"traceback": traceback.format_exc()})
-            with os.fdopen(writing, "w") as pipe:
-                pipe.write(answer)
-            status = 0
-        os._exit(status)
-    os.close(writing)
-    timer = _killing(child, seconds)
-    with os.fdopen(reading) as pipe:
-        content = pipe.read()
-    _, status = os.waitpid(child, 0)
-    timer.cancel()
-    if status or not content:
-        return ["FAILED", f"the process ended with {os.waitstatus_to_exitcode(status)}"]
-    answer = json.loads(content)
-    if isinstance(answer, dict) and "traceback" in answer:
-        return ["FAILED", answer["traceback"]]
-    return answer
+    """What a function returns in a forked process, so that nothing of it stays, and a crash is seen."""
+    context = multiprocessing.get_context("fork")
+    receiving, sending = context.Pipe(duplex=False)
+
+    def answer() -> None:
+        try:
+            sending.send(work())
+        except BaseException:
+            sending.send(["FAILED", traceback.format_exc()])
+
+    child = context.Process(target=answer)
+    child.start()
+    sending.close()
+    try:
+        return receiving.recv() if receiving.poll(seconds) else ["FAILED", f"not over after {seconds:.0f} s"]
+    except EOFError:
+        child.join()
+        return ["FAILED", f"the process ended with {child.exitcode}"]
+    finally:
+        child.kill()
+        child.join()
 
 
 def _done(answer: Any) -> Any:
@@ -300,68 +276,14 @@ def _done(answer: Any) -> Any:
     return answer
 
 
-def _killing(child: int, seconds: float) -> Any:
-    import threading
-
-    timer = threading.Timer(seconds, os.kill, (child, signal.SIGKILL))
-    timer.daemon = True
-    timer.start()
-    return timer
-
-
-def trial(stock: Stock, flip: Flip) -> list[str]:
-    """Set up, flip, look."""
-    stock.set_up(flip.state)
-    apply(stock, flip)
-    return list(in_child(lambda: look(stock, flip), seconds=SECONDS))
-
-
-def campaign(folder: Path, *, seed: int, trials: int, say: Callable[[str], None]) -> list[tuple[Flip, str, str]]:
-    """So many random flips, and what became of each."""
-    stock = Stock(folder)
-    stock.make()
-    rng = random.Random(seed)
-    results = []
-    for number in range(trials):
+def campaign(folder: Path, *, seed: int, trials: int, say: Callable[[str], None]) -> Counter[str]:
+    """So many random flips, and what became of them."""
+    stock, rng, found = Stock(folder), random.Random(seed), Counter[str]()
+    for number in range(1, trials + 1):
         flip = stock.flip(rng)
-        found, detail = trial(stock, flip)
-        results.append((flip, found, detail))
-        say(f"{number + 1:5} {found:9} {flip}  {detail.strip().splitlines()[-1][:150] if detail else ''}")
-        if found == "FAILED":
-            say(detail)
-    return results
-
-
-def main() -> None:
-    """Print every finding; status 1 if one failed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
-    parser.add_argument("--trials", type=int, default=1000)
-    parser.add_argument("--only", help="repeat one: FILE:BYTE:BIT:STATE")
-    options = parser.parse_args()
-    print(f"seed {options.seed}", flush=True)
-    started = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="s3t-flips-") as folder:
-        if options.only:
-            file, byte, bit, state = options.only.rsplit(":", 3)
-            stock = Stock(Path(folder))
-            stock.make()
-            found, detail = trial(stock, Flip(state=state, file=file, byte=int(byte), bit=int(bit)))
-            print(found, detail)
-            sys.exit(found == "FAILED")
-        results = campaign(
-            Path(folder), seed=options.seed, trials=options.trials, say=lambda line: print(line, flush=True)
-        )
-    by_kind: dict[str, Counter[str]] = {}
-    for flip, found, _ in results:
-        by_kind.setdefault(kind_of(flip.file), Counter())[found] += 1
-    for kind, counts in sorted(by_kind.items()):
-        print(f"{kind:28}", *(f"{found} {count}" for found, count in sorted(counts.items())))
-    total = Counter(found for _, found, _ in results)
-    counts = ", ".join(f"{found} {count}" for found, count in sorted(total.items()))
-    print(f"{len(results)} flips in {time.monotonic() - started:.0f} s: {counts}")
-    sys.exit(total["FAILED"] > 0)
-
-
-if __name__ == "__main__":
-    main()
+        stock.set_up(flip.state)
+        apply(stock, flip)
+        what, detail = in_child(lambda flip=flip: look(stock, flip), seconds=SECONDS)
+        found[what] += 1
+        say(f"{number:5} {what:9} {flip}  {detail}")
+    return found

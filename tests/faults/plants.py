@@ -23,6 +23,8 @@ from s3t.run import Run
 from s3t.store import disk
 from s3t.store.artifacts import Artifacts
 
+Plant = Callable[[], AbstractContextManager[object]]
+
 
 @contextlib.contextmanager
 def acknowledge_early() -> Iterator[None]:
@@ -42,39 +44,10 @@ def acknowledge_early() -> Iterator[None]:
         yield
 
 
-def skip_fsync() -> AbstractContextManager[object]:
-    """Files are renamed, but never synchronised."""
-    return mock.patch.object(os, "fsync", return_value=None)
-
-
-def skip_sweep() -> AbstractContextManager[object]:
-    """What killed processes left stays."""
-    return mock.patch.object(Eraser, "sweep", return_value=None)
-
-
-def skip_unfinished() -> AbstractContextManager[object]:
-    """What killed processes left of exports stays."""
-    return mock.patch.object(Withdrawer, "remove_unfinished", return_value=None)
-
-
-def skip_erasure() -> AbstractContextManager[object]:
-    """Tainted artifacts stay in the store."""
-    return mock.patch.object(Artifacts, "erase", return_value=None)
-
-
-def skip_finish() -> AbstractContextManager[object]:
-    """Opening does not finish what a crash interrupted."""
-    return mock.patch.object(Eraser, "finish", return_value=None)
-
-
-def swallow_os_errors() -> AbstractContextManager[object]:
+def lenient(descriptor: int, path: Path) -> None:
     """What cannot be synchronised is taken for synchronised."""
-
-    def lenient(descriptor: int, path: Path) -> None:
-        with contextlib.suppress(OSError):
-            os.fsync(descriptor)
-
-    return mock.patch.object(disk, "_confirm", lenient)
+    with contextlib.suppress(OSError):
+        os.fsync(descriptor)
 
 
 @contextlib.contextmanager
@@ -112,14 +85,19 @@ def write_unseen() -> Iterator[None]:
         yield
 
 
-PLANTS: dict[str, Callable[[], AbstractContextManager[object]]] = {
+def _nothing(where: object, name: str) -> Plant:
+    """Does nothing instead."""
+    return lambda: mock.patch.object(where, name, return_value=None)
+
+
+PLANTS: dict[str, Plant] = {
     "acknowledge-early": acknowledge_early,
-    "skip-fsync": skip_fsync,
-    "skip-sweep": skip_sweep,
-    "skip-unfinished": skip_unfinished,
-    "skip-erasure": skip_erasure,
-    "skip-finish": skip_finish,
-    "swallow-os-errors": swallow_os_errors,
+    "skip-fsync": _nothing(os, "fsync"),  # files are renamed, but never synchronised
+    "skip-sweep": _nothing(Eraser, "sweep"),  # what killed processes left stays
+    "skip-unfinished": _nothing(Withdrawer, "remove_unfinished"),  # and of exports
+    "skip-erasure": _nothing(Artifacts, "erase"),  # tainted artifacts stay in the store
+    "skip-finish": _nothing(Eraser, "finish"),  # opening does not finish what a crash interrupted
+    "swallow-os-errors": lambda: mock.patch.object(disk, "_confirm", lenient),
     "witness-first": witness_first,
     "write-unseen": write_unseen,
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
@@ -44,61 +44,61 @@ def delete(program: Program, run: s3t.Run, request: Request) -> None:
     program.acknowledge(request.name)
 
 
+def opened(act: Callable[[Program, s3t.Run], object]) -> Callable[[Program], None]:
+    """What is done to the run, once it is opened."""
+
+    def act_on(program: Program) -> None:
+        with s3t.Run.open(program.run) as run:
+            act(program, run)
+
+    return act_on
+
+
 def init(program: Program) -> None:
     if not program.run.exists():
         s3t.Run.create(program.run, recipe=recipe(program.model, ledger=program.ledger), data=table()).close()
 
 
-def opening(program: Program) -> None:
-    s3t.Run.open(program.run).close()
+opening = opened(lambda _program, _run: None)
+train = opened(lambda _program, run: run.train())
 
 
-def train(program: Program) -> None:
-    with s3t.Run.open(program.run) as run:
+@opened
+def extend(_program: Program, run: s3t.Run) -> None:
+    if run.recipe.sequences.budget < MORE:
+        run.extend(budget=MORE)
+    else:
         run.train()
 
 
-def extend(program: Program) -> None:
-    with s3t.Run.open(program.run) as run:
-        if run.recipe.sequences.budget < MORE:
-            run.extend(budget=MORE)
-        else:
-            run.train()
-
-
 def deletes(*requests: Request) -> Callable[[Program], None]:
-    def act(program: Program) -> None:
-        with s3t.Run.open(program.run) as run:
-            for request in requests:
-                delete(program, run, request)
-
-    return act
+    return opened(lambda program, run: [delete(program, run, request) for request in requests])
 
 
-def delete_and_repair(program: Program) -> None:
-    with s3t.Run.open(program.run) as run:
-        delete(program, run, ONE)
-        run.repair()
+@opened
+def delete_and_repair(program: Program, run: s3t.Run) -> None:
+    delete(program, run, ONE)
+    run.repair()
 
 
-def sync(program: Program) -> None:
-    with s3t.Run.open(program.run) as run:
-        run.sync(next_table(), max_deletions=1)
-        program.acknowledge(SYNCED)
+@opened
+def sync(program: Program, run: s3t.Run) -> None:
+    run.sync(next_table(), max_deletions=1)
+    program.acknowledge(SYNCED)
 
 
-def delete_and_erase(program: Program) -> None:
-    with s3t.Run.open(program.run) as run:
-        delete(program, run, ONE)
-        run.erase()
-        program.acknowledge(ERASED)
+@opened
+def delete_and_erase(program: Program, run: s3t.Run) -> None:
+    delete(program, run, ONE)
+    run.erase()
+    program.acknowledge(ERASED)
 
 
-def approve(program: Program) -> None:
-    with s3t.Run.open(program.run) as run:
-        (held,) = run.approvals.all()
-        run.approvals.approve(held.id, by="operator")
-        program.acknowledge(ONE.name)
+@opened
+def approve(program: Program, run: s3t.Run) -> None:
+    (held,) = run.approvals.all()
+    run.approvals.approve(held.id, by="operator")
+    program.acknowledge(ONE.name)
 
 
 def delete_at_a_server(program: Program) -> None:
@@ -111,13 +111,13 @@ def delete_at_a_server(program: Program) -> None:
     program.acknowledge(ONE.name)
 
 
-def export_and_delete(program: Program) -> None:
-    with s3t.Run.open(program.run) as run:
-        run.export(program.run.with_name(EXPORTS))
-        delete(program, run, ONE)
-        for each in run.status().to_withdraw:
-            run.withdraw(each.name)
-        program.acknowledge(ERASED)
+@opened
+def export_and_delete(program: Program, run: s3t.Run) -> None:
+    run.export(program.run.with_name(EXPORTS))
+    delete(program, run, ONE)
+    for each in run.status().to_withdraw:
+        run.withdraw(each.name)
+    program.acknowledge(ERASED)
 
 
 def clone(program: Program) -> None:
@@ -131,10 +131,10 @@ def reconcile(program: Program) -> None:
     program.acknowledge(ERASED)
 
 
-def destroy_key(program: Program) -> None:
-    with s3t.Run.open(program.run) as run:
-        run.destroy_key()
-        program.acknowledge(DESTROYED)
+@opened
+def destroy_key(program: Program, run: s3t.Run) -> None:
+    run.destroy_key()
+    program.acknowledge(DESTROYED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,17 +196,12 @@ _ON_SQLITE = (
     ),
     Scenario(name="destroy-key", start="waiting", act=destroy_key, before=(ONE,), waits=True, destroys=True),
 )
-_ON_POSTGRES = (
-    Scenario(name="pg-init", start=None, act=init, postgres=True),
-    Scenario(name="pg-train", start="pg_half", act=train, postgres=True),
-    Scenario(name="pg-delete-one", start="pg_trained", act=deletes(ONE), requests=(ONE,), postgres=True),
-    Scenario(name="pg-delete-several", start="pg_trained", act=deletes(SEVERAL), requests=(SEVERAL,), postgres=True),
-    Scenario(name="pg-clone", start="pg_trained", act=clone, requests=(ONE,), clones=True, postgres=True),
-    Scenario(
-        name="pg-delete-moved", start="pg_trained", act=deletes(ONE), requests=(ONE,), beside="moved", postgres=True
-    ),
-    Scenario(name="pg-approve", start="pg_held", act=approve, requests=(ONE,), postgres=True),
-    Scenario(name="pg-sync", start="pg_trained", act=sync, follows=True, postgres=True),
-    Scenario(name="pg-repair", start="pg_deleted", act=train, before=(ONE,), postgres=True),
-)
-SCENARIOS = {scenario.name: scenario for scenario in (*_ON_SQLITE, *_ON_POSTGRES)}
+SCENARIOS = {scenario.name: scenario for scenario in _ON_SQLITE}
+SCENARIOS |= {
+    f"pg-{name}": replace(SCENARIOS[name], name=f"pg-{name}", start=start and f"pg_{start}", postgres=True)
+    for name in (
+        *("init", "train", "delete-one", "delete-several", "clone"),
+        *("delete-moved", "approve", "sync", "repair"),
+    )
+    for start in [SCENARIOS[name].start]
+}

@@ -1,7 +1,7 @@
 """The fork server: imports everything once, then forks two processes a trial, one to be stopped and one to look.
 
-Reads a trial a line from standard input, answers with a result a line. A scenario to be counted is answered with its
-points when nothing stops it. Started by client.py, with the shim in LD_PRELOAD, a folder, and the URL of a PostgreSQL
+Reads trials from standard input (pickles), answers with results. The name of a scenario is answered with its points
+when nothing stops it. Started by client.py, with the shim in LD_PRELOAD, a folder, and the URL of a PostgreSQL
 database or nothing.
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import gc
 import importlib
-import json
 import os
+import pickle
 import shutil
 import signal
 import sys
@@ -18,7 +18,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import s3t
@@ -210,18 +210,20 @@ def import_everything() -> None:
 def main() -> None:
     """Serve until standard input ends."""
     server = Server(Path(sys.argv[1]), Database(sys.argv[2] if len(sys.argv) > 2 else None))
-    answers = os.fdopen(os.dup(1), "w")
+    answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a library prints must not come between the answers
     import_everything()
     gc.collect()
     gc.freeze()  # children would copy every page that the collector marks
-    for line in sys.stdin:
-        asked = json.loads(line)
-        if "count" in asked:
-            answer = json.dumps([(entry.type, _inside(entry.path)) for entry in server.count(asked["count"])])
-        else:
-            answer = server.try_out(Trial(**asked)).to_json()
-        print(answer, file=answers, flush=True)
+    with suppress(EOFError):
+        while True:
+            asked = pickle.load(sys.stdin.buffer)
+            if isinstance(asked, Trial):
+                answer: object = server.try_out(asked)
+            else:
+                answer = [(entry.type, _inside(entry.path)) for entry in server.count(asked)]
+            pickle.dump(answer, answers)
+            answers.flush()
 
 
 if __name__ == "__main__":

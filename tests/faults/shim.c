@@ -71,15 +71,10 @@ static int guarded_open(int folder, const char *path, int flags, mode_t mode) {
     }
 
 int open(const char *path, int flags, ...) { MODE(flags) return guarded_open(AT_FDCWD, path, flags, mode); }
-int open64(const char *path, int flags, ...) { MODE(flags) return guarded_open(AT_FDCWD, path, flags, mode); }
 int openat(int folder, const char *path, int flags, ...) { MODE(flags) return guarded_open(folder, path, flags, mode); }
-int openat64(int folder, const char *path, int flags, ...) { MODE(flags) return guarded_open(folder, path, flags, mode); }
 int __open_2(const char *path, int flags) { return guarded_open(AT_FDCWD, path, flags, 0); }
-int __open64_2(const char *path, int flags) { return guarded_open(AT_FDCWD, path, flags, 0); }
 int __openat_2(int folder, const char *path, int flags) { return guarded_open(folder, path, flags, 0); }
-int __openat64_2(int folder, const char *path, int flags) { return guarded_open(folder, path, flags, 0); }
 int creat(const char *path, mode_t mode) { return guarded_open(AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, mode); }
-int creat64(const char *path, mode_t mode) { return guarded_open(AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, mode); }
 
 /* libc opens these itself, past us. */
 static void unseen(const char *path) {
@@ -97,10 +92,6 @@ FILE *fopen(const char *path, const char *mode) {
     if (writes(mode)) unseen(path);
     return REAL(fopen, path, mode);
 }
-FILE *fopen64(const char *path, const char *mode) {
-    if (writes(mode)) unseen(path);
-    return REAL(fopen64, path, mode);
-}
 
 #define TEMPORARY(call) \
     __typeof__(call) made = call; \
@@ -108,9 +99,7 @@ FILE *fopen64(const char *path, const char *mode) {
     return made;
 
 int mkstemp(char *name) { TEMPORARY(REAL(mkstemp, name)) }
-int mkstemp64(char *name) { TEMPORARY(REAL(mkstemp64, name)) }
 int mkostemp(char *name, int flags) { TEMPORARY(REAL(mkostemp, name, flags)) }
-int mkostemp64(char *name, int flags) { TEMPORARY(REAL(mkostemp64, name, flags)) }
 char *mkdtemp(char *name) { TEMPORARY(REAL(mkdtemp, name)) }
 
 /* ---- writing ---- */
@@ -161,10 +150,6 @@ ssize_t pwrite(int fd, const void *data, size_t size, off_t offset) {
     WATCHED_FD(fd) return guarded_write(&p, fd, data, size, offset);
     return REAL(pwrite, fd, data, size, offset);
 }
-ssize_t pwrite64(int fd, const void *data, size_t size, off64_t offset) {
-    WATCHED_FD(fd) return guarded_write(&p, fd, data, size, offset);
-    return REAL(pwrite64, fd, data, size, offset);
-}
 ssize_t writev(int fd, const struct iovec *parts, int count) {
     WATCHED_FD(fd) return guarded_vector(&p, fd, parts, count, -1);
     return REAL(writev, fd, parts, count);
@@ -173,17 +158,9 @@ ssize_t pwritev(int fd, const struct iovec *parts, int count, off_t offset) {
     WATCHED_FD(fd) return guarded_vector(&p, fd, parts, count, offset);
     return REAL(pwritev, fd, parts, count, offset);
 }
-ssize_t pwritev64(int fd, const struct iovec *parts, int count, off64_t offset) {
-    WATCHED_FD(fd) return guarded_vector(&p, fd, parts, count, offset);
-    return REAL(pwritev64, fd, parts, count, offset);
-}
 ssize_t pwritev2(int fd, const struct iovec *parts, int count, off_t offset, int flags) {
     WATCHED_FD(fd) return guarded_vector(&p, fd, parts, count, offset);
     return REAL(pwritev2, fd, parts, count, offset, flags);
-}
-ssize_t pwritev64v2(int fd, const struct iovec *parts, int count, off64_t offset, int flags) {
-    WATCHED_FD(fd) return guarded_vector(&p, fd, parts, count, offset);
-    return REAL(pwritev64v2, fd, parts, count, offset, flags);
 }
 
 /* What the kernel copied is read back, for the log. Copies start where the file stands, or at *at. */
@@ -207,7 +184,6 @@ ssize_t sendfile(int to, int from, off_t *at, size_t size) {
     else note_copy(&p, to, lseek(to, 0, SEEK_CUR) - copied, copied);
     return copied;
 }
-ssize_t sendfile64(int to, int from, off64_t *at, size_t size) { return sendfile(to, from, at, size); }
 ssize_t copy_file_range(int from, off64_t *from_at, int to, off64_t *to_at, size_t size, unsigned flags) {
     struct point p;
     p.type = COPY;
@@ -246,15 +222,12 @@ int ftruncate(int fd, off_t size) {
     enum type type = s3t_armed && size > size_now(fd) ? ALLOCATE : TRUNCATE;
     ON_FD(type, fd, REAL(ftruncate, fd, size), size, -1)
 }
-int ftruncate64(int fd, off64_t size) { return ftruncate(fd, size); }
 int fallocate(int fd, int mode, off_t at, off_t size) {
     ON_FD(ALLOCATE, fd, REAL(fallocate, fd, mode, at, size), size_now(fd), -1)
 }
-int fallocate64(int fd, int mode, off64_t at, off64_t size) { return fallocate(fd, mode, at, size); }
 int posix_fallocate(int fd, off_t at, off_t size) {
     ON_FD(ALLOCATE, fd, REAL(posix_fallocate, fd, at, size), size_now(fd), errno)
 }
-int posix_fallocate64(int fd, off64_t at, off64_t size) { return posix_fallocate(fd, at, size); }
 int fchmod(int fd, mode_t mode) { ON_FD(CHMOD, fd, REAL(fchmod, fd, mode), 0, -1) }
 
 /* ---- names ---- */
@@ -273,7 +246,6 @@ int fchmod(int fd, mode_t mode) { ON_FD(CHMOD, fd, REAL(fchmod, fd, mode), 0, -1
 int truncate(const char *path, off_t size) {
     ON_PATH(TRUNCATE, AT_FDCWD, path, REAL(truncate, path, size), size, "open")
 }
-int truncate64(const char *path, off64_t size) { return truncate(path, size); }
 int unlink(const char *path) { ON_PATH(UNLINK, AT_FDCWD, path, REAL(unlink, path), 0, "") }
 int unlinkat(int folder, const char *path, int flags) {
     enum type type = flags & AT_REMOVEDIR ? RMDIR : UNLINK;
@@ -348,3 +320,15 @@ ssize_t sendto(int fd, const void *data, size_t size, int flags, const struct so
 ssize_t recvfrom(int fd, void *data, size_t size, int flags, struct sockaddr *from, socklen_t *length) {
     ON_SOCKET(RECEIVE, fd, REAL(recvfrom, fd, data, size, flags, from, length))
 }
+
+/* ---- the names of the same calls where sizes have 64 bits, as they have here anyway ---- */
+
+#define SAME_AS(name, as) __typeof__(as) name __attribute__((alias(#as)));
+#define WITH_64(name) SAME_AS(name##64, name)
+
+WITH_64(open) WITH_64(openat) WITH_64(creat) WITH_64(fopen) WITH_64(mkstemp) WITH_64(mkostemp)
+WITH_64(pwrite) WITH_64(pwritev) WITH_64(sendfile)
+WITH_64(truncate) WITH_64(ftruncate) WITH_64(fallocate) WITH_64(posix_fallocate)
+SAME_AS(__open64_2, __open_2)
+SAME_AS(__openat64_2, __openat_2)
+SAME_AS(pwritev64v2, pwritev2)

@@ -6,27 +6,12 @@ import ctypes
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from pathlib import Path
 
-# As in points.h.
-TYPES = (
-    "create",
-    "write",
-    "sync",
-    "truncate",
-    "allocate",
-    "copy",
-    "rename",
-    "unlink",
-    "rmdir",
-    "mkdir",
-    "link",
-    "symlink",
-    "chmod",
-    "send",
-    "receive",
-)
-
+_HEADER = Path(__file__).with_name("points.h").read_text()
+TYPES = tuple(_HEADER.partition("enum type { ")[2].partition(" };")[0].lower().split(", "))
+"""Of points."""
 _HEAD = struct.Struct("=cBIqIII")
 
 
@@ -39,15 +24,8 @@ class Shim:
             self._arm = self._library.s3t_fault_arm
         except AttributeError as error:
             raise RuntimeError("this process was started without the shim in LD_PRELOAD") from error
-        self._arm.argtypes = [
-            ctypes.c_char_p,
-            ctypes.c_uint,
-            ctypes.c_char_p,
-            ctypes.c_uint64,
-            ctypes.c_uint,
-            ctypes.c_char_p,
-            ctypes.c_int,
-        ]
+        text, number = ctypes.c_char_p, ctypes.c_uint
+        self._arm.argtypes = [text, number, text, ctypes.c_uint64, number, text, ctypes.c_int]
         self._library.s3t_fault_count.restype = ctypes.c_uint
         self._library.s3t_log_start.argtypes = [ctypes.c_char_p]
 
@@ -118,17 +96,15 @@ def read_log(path: Path) -> Iterator[Entry]:
     at = 0
     while at + _HEAD.size <= len(content):
         mark, kind, number, offset, *lengths = _HEAD.unpack_from(content, at)
-        at += _HEAD.size
-        parts = []
-        for length in lengths:
-            parts.append(content[at : at + length])
-            at += length
+        ends = [*accumulate(lengths, initial=at + _HEAD.size)]
+        named, other, data = (content[start:end] for start, end in pairwise(ends))
+        at = ends[-1]
         yield Entry(
             mark=mark.decode(),
             type=TYPES[kind],
             number=number,
             offset=offset,
-            path=parts[0].decode(),
-            other=parts[1].decode(),
-            data=parts[2],
+            path=named.decode(),
+            other=other.decode(),
+            data=data,
         )

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import random
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 
 from tests.faults.scenarios import Scenario
 
 KINDS = (
-    "kill",
-    "kill-after",
-    "torn",
-    "short",
-    "full",
-    "eio",
-    "fsync",
-    "fsync-power",
-    "kill-power",
-    "power",
-    "connection",
+    *("kill", "kill-after", "torn", "short", "full", "eio", "fsync"),
+    *("fsync-power", "kill-power", "power", "connection"),
 )
 """kill, kill-after: SIGKILL before the call, or after it. torn: a first part is written, then SIGKILL. short: fewer
 bytes are written than asked, which is legal. full: no space, here and from here on. eio: one write fails. fsync: one
@@ -88,18 +78,9 @@ class Result:
     """The point: what was called, on which file."""
     outcome: str
     """killed, refused, finished; or missed: the fault did not happen."""
-    problems: tuple[str, ...] = field(default=())
+    problems: tuple[str, ...] = ()
     """Empty: all promises were kept."""
     seconds: float = 0.0
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, line: str) -> Result:
-        content = json.loads(line)
-        trial = Trial(**content.pop("trial"))
-        return cls(trial=trial, problems=tuple(content.pop("problems")), **content)
 
     def __str__(self) -> str:
         found = "".join(f"\n    {problem}" for problem in self.problems)

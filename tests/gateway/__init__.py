@@ -1,25 +1,26 @@
 """What the tests of the gateway share."""
 
-import threading
-import time
 from contextlib import contextmanager
+from threading import Event
 
 import pytest
 
 import s3t
+from testing.served import together, wait_for
 
-TEXTS = ["w1 w2", "w30", "w22 w3 w4"]
-SECONDS = 20.0
+TEXTS = ["w1 w2", "w30", "w22 w3 w4 " * 9]  # the last is cut
 PEFT_WARNS = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
 """Engine and gateway load adapters in threads of one process, and filters of warnings are the process's."""
 
 
 def until(done):
-    """Wait for something that has to come."""
-    end = time.monotonic() + SECONDS
-    while not done():
-        assert time.monotonic() < end, "it did not come"
-        time.sleep(0.02)
+    """Wait for something that has to come soon."""
+    wait_for(done, seconds=20.0)
+
+
+def refused(client):
+    """The answer of `POST /v1/predict`, whatever it is."""
+    return client.post("/v1/predict", json={"inputs": TEXTS})
 
 
 def predicted(client, texts=TEXTS):
@@ -32,23 +33,19 @@ def predicted(client, texts=TEXTS):
 @contextmanager
 def asking(client, threads=1):
     """Asks for answers all the while, in some threads: the answers that were refused."""
-    stop, failed = threading.Event(), []
+    stop, failed = Event(), []
 
     def ask():
         while not stop.is_set():
-            answer = client.post("/v1/predict", json={"inputs": TEXTS})
+            answer = refused(client)
             if answer.status_code != 200:
                 failed.append(answer.text)
 
-    asked = [threading.Thread(target=ask) for _ in range(threads)]
-    for thread in asked:
-        thread.start()
-    try:
-        yield failed
-    finally:
-        stop.set()
-        for thread in asked:
-            thread.join()
+    with together(*[ask] * threads):
+        try:
+            yield failed
+        finally:
+            stop.set()
 
 
 def assert_as_run(found, path, texts=TEXTS):
@@ -72,6 +69,10 @@ def delete(client, *records):
 def state_of(client, id=1):
     """How far a deletion is."""
     return client.get(f"/v1/deletions/{id}").json()["state"]
+
+
+def until_erased(client, id=1):
+    until(lambda: state_of(client, id) == "erased")
 
 
 def ready(client, *, run=""):

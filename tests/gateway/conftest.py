@@ -48,7 +48,7 @@ def server(base):
 
 @pytest.fixture
 def engine(server):
-    """An engine that answers."""
+    """Of that server."""
     return server.engine
 
 

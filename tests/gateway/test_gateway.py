@@ -1,9 +1,7 @@
 """Answers beside an engine are the run's, by adapters that are loaded before the old ones leave."""
 
 import shutil
-import threading
 import time
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,38 +11,40 @@ from s3t_server.gateway.keeper import Keeper
 from testing import tiny
 from testing.engine import BASE
 from testing.roles import roles
-from testing.served import serving
-from tests.gateway import PEFT_WARNS, TEXTS, asking, assert_as_run, delete, predicted, ready, state_of, until
+from testing.served import serving, together
+from tests.gateway import (
+    PEFT_WARNS,
+    TEXTS,
+    asking,
+    assert_as_run,
+    delete,
+    predicted,
+    ready,
+    refused,
+    state_of,
+    until,
+    until_erased,
+)
+from tests.run.worlds import SMALL
 
 pytestmark = PEFT_WARNS
 
 
-@pytest.mark.integration
-def test_answers_are_the_run_s_own(client, path, engine):
+def test_answers_are_the_run_s_own_in_the_shapes_of_other_servers_too(client, path, engine):
     found = predicted(client)
     assert_as_run(found, path)
     assert len(engine.adapters) == len(found["members"]) == 2
     assert {name for name, _ in engine.answered} >= {*engine.adapters}
-
-
-def test_shapes_of_other_servers_are_answered_by_the_engine_too(client):
-    wanted = [list(row["probabilities"].values()) for row in predicted(client)["predictions"]]
+    wanted = [list(row["probabilities"].values()) for row in found["predictions"]]
     classified = client.post("/classify", json={"input": TEXTS}).json()
     assert [row["probs"] for row in classified["data"]] == wanted
     scored = client.post("/predict", json={"inputs": [[text] for text in TEXTS]}).json()
     assert [sorted(each["score"] for each in row) for row in scored] == [sorted(row) for row in wanted]
-
-
-@pytest.mark.parametrize("how", ["logits", "probabilities", "vote"])
-def test_shards_are_combined_as_the_recipe_says(path, beside, how):
-    tiny.change_recipe(path, prediction={"aggregation": how})
-    with beside() as client:
-        until(lambda: ready(client))
-        assert_as_run(predicted(client), path)
+    assert predicted(client, [])["predictions"] == []
 
 
 def test_pairs_of_texts(engine_model, server, tmp_path, folder):
-    path, recipe = tmp_path / "pairs", tiny.recipe(engine_model, columns={"text_pair": "other"})
+    path, recipe = tmp_path / "pairs", tiny.recipe(engine_model, columns={"text_pair": "other"}, **SMALL)
     with s3t.Run.create(path, recipe=recipe, data=tiny.text_table().assign(other="w30 w31")) as run:
         run.train()
     pairs = [["w1 w2", "w30"], ["w22", "w3 w4"]]
@@ -53,166 +53,113 @@ def test_pairs_of_texts(engine_model, server, tmp_path, folder):
         assert_as_run(predicted(client, pairs), path, pairs)
 
 
-def test_no_inputs_have_no_answers(client):
-    assert predicted(client, [])["predictions"] == []
-
-
-def test_a_deletion_is_erased_once_the_engine_has_swapped(client, path, engine, folder):
+def test_the_new_adapter_is_loaded_before_the_old_one_leaves_and_the_old_one_is_probed_then(
+    client, path, engine, folder
+):
     before = {*engine.adapters}
-    done = delete(client, "r0")
-    assert done["state"] in ("effective", "erased")
-    gone = before - {*engine.adapters}
-    assert len(gone) == 1
-    until(lambda: state_of(client) == "erased")
+    del engine.seen[:]
+    assert delete(client, "r0")["state"] in ("effective", "erased")
+    (old,) = before - {*engine.adapters}
+    until_erased(client)
+    (new,) = {*engine.adapters} - before
+    first = {step: engine.seen.index(step) for step in {*engine.seen}}
+    assert first["load", new] < first["unload", old] < first["classify", old] < first["classify", "base"]
     assert_as_run(predicted(client), path)
     assert sorted(each.name for each in folder.glob("*/*")) == sorted(name[17:] for name in engine.adapters)
 
 
-def test_the_new_adapter_is_loaded_before_the_old_one_leaves_and_the_old_one_is_probed_then(client, engine):
-    before = {*engine.adapters}
-    del engine.seen[:]
-    delete(client, "r0")
-    until(lambda: state_of(client) == "erased")
-    (old,), (new,) = before - {*engine.adapters}, {*engine.adapters} - before
-    first = {step: engine.seen.index(step) for step in {*engine.seen}}
-    assert first["load", new] < first["unload", old] < first["classify", old] < first["classify", "base"]
+def before(engine, step, act):
+    """Act, with the name of an adapter, before each such step of the engine."""
+    usual = getattr(engine, step)
+    setattr(engine, step, lambda name, *rest: (act(name), usual(name, *rest))[1])
 
 
-@contextmanager
-def states_at(engine, path, *steps):
-    """(Step, adapter, state of the newest deletion) of every such step of the engine, just before it is done."""
-    seen = []
-    with s3t.Run.open(path) as run:
-
-        def looking(step):
-            function = getattr(engine, step)
-
-            def look(adapter, *rest):
-                time.sleep(0.3)  # the gateway's session tells the ledger of what it does not use any more
-                seen.append((step, adapter, run.log()[-1].state))
-                return function(adapter, *rest)
-
-            setattr(engine, step, look)
-
-        for step in steps:
-            looking(step)
-        yield seen
+def state_soon(run):
+    """How far the newest deletion is, once the gateway's session has told the ledger of what it uses no more."""
+    time.sleep(0.3)
+    return run.log()[-1].state
 
 
-def test_a_deletion_is_effective_after_the_engine_has_let_go_and_an_export_is_withdrawn_last(client, path, engine):
-    before = {*engine.adapters}
+def test_a_deletion_is_effective_after_the_engine_has_let_go_and_an_export_is_withdrawn_last(
+    client, path, engine, monkeypatch
+):
+    adapters, seen = {*engine.adapters}, []
     withdraw, withdrawn = Keeper._withdraw, []
-    with states_at(engine, path, "unload", "classify") as seen, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Keeper, "_withdraw", lambda self, each: withdrawn.append(len(seen)) or withdraw(self, each))
+    monkeypatch.setattr(Keeper, "_withdraw", lambda self, each: withdrawn.append(len(seen)) or withdraw(self, each))
+    with s3t.Run.open(path) as run:
+        for step in ("unload", "classify"):
+            before(engine, step, lambda name, step=step: seen.append((step, name, state_soon(run))))
         delete(client, "r0")
-        until(lambda: state_of(client) == "erased")
-    (old,) = before - {*engine.adapters}
-    assert [(step, name) for step, name, _ in seen if name in (old, BASE)] == [
-        ("unload", old),
-        ("classify", old),
-        ("classify", BASE),
-    ]
-    assert {state for _, name, state in seen if name in (old, BASE)} == {"accepted"}
-    assert min(withdrawn) > [(step, name) for step, name, _ in seen].index(("classify", BASE))
+        until_erased(client)
+    (old,) = adapters - {*engine.adapters}
+    own = [each for each in seen if each[1] in (old, BASE)]
+    assert own == [("unload", old, "accepted"), ("classify", old, "accepted"), ("classify", BASE, "accepted")]
+    assert min(withdrawn) > seen.index(own[-1])
 
 
 def test_a_deletion_that_comes_while_the_gateway_ends_waits_for_every_adapter(path, beside, engine):
+    states = []
     with s3t.Run.open(path) as other, beside() as client:
         roles(other).deleter.patience = 0.0
         until(lambda: ready(client))
-        unload, states = engine.unload, {}
-
-        def look(name):
-            if not states:
-                other.delete(records=["r0", "r1", "r2", "r3"])
-            time.sleep(0.3)  # as above
-            states[name] = other.log()[-1].state
-            return unload(name)
-
-        engine.unload = look
-    assert {*states.values()} == {"accepted"}
-    assert len(states) == 2
+        before(engine, "unload", lambda _name: states.append(state_soon(other)))
+        before(engine, "unload", lambda _name: states or other.delete(records=["r0", "r1", "r2", "r3"]))
+    assert states == ["accepted"] * 2
 
 
-def test_nothing_of_an_old_adapter_answers_after_the_deletion_is_effective(client, engine):
-    with asking(client, threads=4) as failed:
-        for record in ("r0", "r1", "r2"):
+def test_nothing_of_an_old_adapter_answers_after_the_deletion_is_effective(client, path, engine):
+    """Also where another process deletes."""
+    with asking(client, threads=2) as failed, s3t.Run.open(path) as other:
+        for delete_one in (lambda: delete(client, "r0")["state"], lambda: other.delete(records=["r1"]).state):
             before = {*engine.adapters}
-            assert delete(client, record)["state"] in ("effective", "erased")
+            assert delete_one() in ("effective", "erased")
             count = len(engine.answered)
             old = before - {*engine.adapters}
             assert old
             predicted(client)
             assert old.isdisjoint(name for name, _ in engine.answered[count:])
     assert failed == []
-
-
-def test_a_deletion_by_another_process_waits_for_the_engine(client, path, engine):
-    before = {*engine.adapters}
-    with s3t.Run.open(path) as run:
-        report = run.delete(records=["r0"])
-        assert report.state in ("effective", "erased")
-        assert before - {*engine.adapters}
-    assert predicted(client)["generation"] == 1
+    assert predicted(client)["generation"] == 2
 
 
 def test_an_answer_that_a_deletion_overtakes_is_made_again(client, path, engine):
     engine.bugs.seconds = 0.5
-    found = []
-    asked = threading.Thread(target=lambda: found.append(predicted(client)))
     count = len(engine.seen)
-    asked.start()
-    until(lambda: any(step == "classify" for step, _ in engine.seen[count:]))
-    delete(client, "r0")
-    asked.join()
+    with together(lambda: predicted(client)) as found:
+        until(lambda: any(step == "classify" for step, _ in engine.seen[count:]))
+        delete(client, "r0")
     engine.bugs.seconds = 0.0
     assert_as_run(found[0], path)
     assert found[0]["generation"] == 1
 
 
-@pytest.mark.integration
-def test_a_deeper_chain_is_loaded_before_the_old_one_leaves_and_no_request_fails(client, path, engine):
-    delete(client, "r0", "r1", "r2", "r3")
-    until(lambda: state_of(client) == "erased")
-    shallow = {*engine.adapters}
-    with asking(client) as failed:
-        with s3t.Run.open(path) as run:
-            run.repair()
-        until(lambda: [len(each["prefix"]) for each in predicted(client)["members"]] == [3, 3])
-        until(lambda: len(engine.adapters) == 2)
-    assert failed == []
-    assert shallow != {*engine.adapters}
-    assert_as_run(predicted(client), path)
-    with s3t.Run.open(path) as run:
-        assert len(run.status().exports) == 2
+def is_deep(client, engine):
+    members = predicted(client)["members"]
+    return [len(each["prefix"]) for each in members] == [3, 3] and len(engine.adapters) == 2
 
 
 def test_files_are_removed_before_the_engine_is_asked_whether_it_answers(client, path, engine):
-    """An engine that looks adapters up in their folder when it is asked for them would load it again."""
+    """An engine that looks adapters up in their folder when it is asked for them would load it again. Nor does a
+    request fail while a deeper chain takes the place of another."""
     delete(client, "r0", "r1", "r2", "r3")
-    until(lambda: state_of(client) == "erased")
-    unload, there = engine.unload, {}
-
-    def look(name):
-        there[name] = Path(engine.listed[name]).exists()
-        return unload(name)
-
-    engine.unload = look
-    with s3t.Run.open(path) as run:
+    until_erased(client)
+    there = []
+    before(engine, "unload", lambda name: there.append(Path(engine.listed[name]).exists()))
+    with asking(client) as failed, s3t.Run.open(path) as run:
         run.repair()
-    until(
-        lambda: [len(each["prefix"]) for each in predicted(client)["members"]] == [3, 3] and len(engine.adapters) == 2
-    )
-    assert there
-    assert not any(there.values())
+        until(lambda: is_deep(client, engine))
+        until(lambda: len(run.status().exports) == 2)
+    assert failed == []
+    assert {*there} == {False}
+    assert_as_run(predicted(client), path)
 
 
 def test_a_run_without_a_live_shard_is_refused_and_its_adapters_are_gone(client, engine):
     delete(client, *tiny.text_table().id)
-    until(lambda: state_of(client) == "erased")
+    until_erased(client)
     assert engine.adapters == {}
-    refused = client.post("/v1/predict", json={"inputs": TEXTS})
-    assert (refused.status_code, refused.json()["title"]) == (503, "no shard can answer")
+    answer = refused(client)
+    assert (answer.status_code, answer.json()["title"]) == (503, "no shard can answer")
 
 
 def test_a_copy_that_was_left_keeps_a_deletion_from_being_erased_and_not_from_being_effective(
@@ -229,28 +176,21 @@ def test_a_copy_that_was_left_keeps_a_deletion_from_being_erased_and_not_from_be
     for each in folder.glob("*/copy-*"):
         each.unlink()
     delete(client, "r1")  # it is looked again at the next change
-    until(lambda: state_of(client) == "erased")
-
-
-@pytest.mark.integration
-def test_it_ends_in_order_with_nothing_left_in_the_engine(beside, engine, folder):
-    with beside() as client:
-        until(lambda: ready(client))
-        files = sorted(folder.glob("*/*"))
-        assert len(engine.adapters) == 2
-    assert engine.adapters == engine.listed == {}
-    with beside() as client:  # the same files are loaded again
-        until(lambda: ready(client))
-        assert sorted(folder.glob("*/*")) == files
+    until_erased(client)
 
 
 @pytest.mark.integration
 def test_what_an_engine_does_not_unload_at_the_end_keeps_a_deletion_from_being_erased_until_the_next_gateway(
-    path, beside, engine
+    path, beside, engine, folder
 ):
     """Nobody is answered by it meanwhile: callers ask the gateway alone."""
     with beside() as client:
         until(lambda: ready(client))
+        files = sorted(folder.glob("*/*"))
+    assert engine.adapters == engine.listed == {}
+    with beside() as client:
+        until(lambda: ready(client))
+        assert sorted(folder.glob("*/*")) == files  # they are loaded again
         engine.bugs.refuses_to_unload = True
     left = {*engine.adapters}
     assert len(left) == 2
@@ -264,7 +204,7 @@ def test_what_an_engine_does_not_unload_at_the_end_keeps_a_deletion_from_being_e
     with beside() as client:
         until(lambda: ready(client))
         assert len(left - {*engine.adapters}) == 1
-        until(lambda: state_of(client) == "erased")
+        until_erased(client)
         predicted(client)
         assert {name for name, _ in engine.answered[count:]} <= {*engine.adapters, BASE}
 
@@ -275,13 +215,12 @@ def test_two_runs_and_strangers_share_an_engine(path, engine, server, folder, tm
     open_to_all = {"open_scopes": ("predict", "delete", "operate", "audit"), "repair": False}
     with serving(path, tmp_path / "clone", engine=server.url, engine_adapters=folder, **open_to_all) as client:
         until(lambda: ready(client) and ready(client, run="/runs/clone"))
-        (stranger,) = [each for each in folder.glob("*/*") if each.name.startswith("shard-001")][:1]
+        stranger = next(folder.glob("*/shard-001*"))
         assert engine.load("another-tenant", str(stranger)).status_code == 200
-        assert len(engine.adapters) == 5
         before = {*engine.adapters}
         delete(client, "r0")
-        until(lambda: state_of(client) == "erased")
+        until_erased(client)
         assert len(before - {*engine.adapters}) == 1
-        assert len(engine.adapters) == 5
+        assert len(before) == len(engine.adapters) == 5
         assert client.post("/runs/clone/v1/predict", json={"inputs": TEXTS}).json()["generation"] == 0
     assert [*engine.adapters] == ["another-tenant"]

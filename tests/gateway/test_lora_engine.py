@@ -8,25 +8,19 @@ import pytest
 
 from s3t.errors import EngineError
 from s3t_server.gateway.lora_engine import KEY_VARIABLE, LoraEngine, LostAnswerError, UnknownAdapterError
+from testing import served
 
 PROMPTS = [[1, 2], [3]]
 
 
 def answering(monkeypatch, *answers):
     """A client that gets these answers, one after the other, and the requests that it has sent."""
-    left, sent = list(answers), []
-
-    def answer(request):
-        sent.append(request)
-        found = left.pop(0)
-        if isinstance(found, Exception):
-            raise found
-        status, body = found
-        return httpx.Response(status, json=body) if not isinstance(body, str) else httpx.Response(status, text=body)
-
-    made = httpx.Client
-    monkeypatch.setattr(httpx, "Client", lambda **options: made(**options, transport=httpx.MockTransport(answer)))
+    sent = served.answering(monkeypatch, *answers)
     return contextlib.closing(LoraEngine("http://engine/", seconds=5.0)), sent
+
+
+def refusal(status, message):
+    return status, {"error": {"message": message}}
 
 
 def classified(rows, *, model="x"):
@@ -35,7 +29,6 @@ def classified(rows, *, model="x"):
 
 
 UNKNOWN = 404, {"error": {"message": "The model `x` does not exist.", "type": "NotFoundError", "code": 404}}
-OLD_UNKNOWN = 404, {"object": "error", "message": "The model `x` does not exist.", "type": "NotFoundError"}
 LISTING = 200, {"data": [{"id": "base", "parent": None}, {"id": "y", "parent": "base"}]}
 NO_ROUTE = 404, {"detail": "Not Found"}
 
@@ -53,12 +46,11 @@ WRONG = {
     "another number of labels": (classified([[0.2, 0.3, 0.5]] * 2), "labels; start it with a base model"),
     "another number of inputs": (classified([[0.5, 0.5]]), "for 2 inputs"),
     "logits": (classified([[-3.0, 4.0]] * 2), "no probabilities that add up"),
-    "scores of each label by itself": (classified([[0.9, 0.9]] * 2), "no probabilities that add up"),
     "not a number": (classified([[None, 1.0]] * 2), "no probabilities that add up"),
     "another model": (classified([[0.5, 0.5]] * 2, model="base"), "answered as another model"),
     "no document": ((200, "fine"), "not as vLLM does"),
     "another document": ((200, {"data": [1]}), "not as vLLM does"),
-    "a failure": ((500, {"error": {"message": "no"}}), "status 500"),
+    "a failure": (refusal(500, "no"), "status 500"),
     "no such route": (NO_ROUTE, "status 404"),
 }
 
@@ -71,11 +63,13 @@ def test_an_answer_that_is_none_is_refused(monkeypatch, answer, reason):
     assert not isinstance(refused.value, UnknownAdapterError)
 
 
-@pytest.mark.parametrize("answer", [UNKNOWN, OLD_UNKNOWN])
-def test_an_adapter_that_the_engine_does_not_have_is_told_apart(monkeypatch, answer):
-    client, _ = answering(monkeypatch, answer)
-    with client as engine, pytest.raises(UnknownAdapterError):
-        engine.classify("x", PROMPTS, labels=2)
+def test_an_adapter_that_the_engine_does_not_have_is_told_apart(monkeypatch):
+    as_it_was = 404, {"object": "error"} | UNKNOWN[1]["error"]
+    client, _ = answering(monkeypatch, UNKNOWN, as_it_was)
+    with client as engine:
+        for _ in range(2):
+            with pytest.raises(UnknownAdapterError):
+                engine.classify("x", PROMPTS, labels=2)
 
 
 GONE = {
@@ -83,7 +77,7 @@ GONE = {
     "listed": ([(200, {"data": [{"id": "b"}, {"id": "x", "parent": "b"}]})], "still lists"),
     "answered": ([LISTING, classified([[0.5, 0.5]])], "still answers"),
     "behind a wrong route": ([LISTING, NO_ROUTE], "not as vLLM does"),
-    "refused for another reason": ([LISTING, (400, {"error": {"message": "x is too long"}})], "not as vLLM does"),
+    "refused for another reason": ([LISTING, refusal(400, "x is too long")], "not as vLLM does"),
     "an engine that answers nobody": ([LISTING, UNKNOWN, UNKNOWN], "does not show that it is gone"),
     "no list": ([(200, {"data": []})], "not as vLLM does"),
 }
@@ -97,8 +91,8 @@ def test_what_shows_that_an_adapter_is_gone(monkeypatch, answers, reason):
 
 
 def test_loading_twice_and_unloading_twice_are_no_errors(monkeypatch):
-    twice = 400, {"error": {"message": "The lora adapter 'x' has already been loaded."}}
-    gone = 404, {"error": {"message": "The lora adapter 'x' cannot be found."}}
+    twice = refusal(400, "The lora adapter 'x' has already been loaded.")
+    gone = refusal(404, "The lora adapter 'x' cannot be found.")
     client, sent = answering(monkeypatch, (200, "Success"), twice, (200, "Success"), gone)
     with client as engine:
         for _ in range(2):
@@ -108,26 +102,21 @@ def test_loading_twice_and_unloading_twice_are_no_errors(monkeypatch):
     assert b'"lora_path":"/adapters/x"' in sent[0].content
 
 
-@pytest.mark.parametrize(
-    ("answer", "lost"),
-    [
-        (httpx.ReadTimeout("late"), True),
-        (httpx.ReadError("gone"), True),
-        ((504, "a proxy's page"), True),
-        (httpx.ConnectError("refused"), False),
-        ((500, {"error": {"message": "no room"}}), False),
-    ],
-)
-def test_a_load_is_sent_once_and_whether_its_answer_was_lost_is_told(monkeypatch, answer, lost):
+LOST = (httpx.ReadTimeout("late"), httpx.ReadError("gone"), (504, "a proxy's page"))
+NOT_LOST = (httpx.ConnectError("refused"), refusal(500, "no room"))
+
+
+@pytest.mark.parametrize("answer", [*LOST, *NOT_LOST])
+def test_a_load_is_sent_once_and_whether_its_answer_was_lost_is_told(monkeypatch, answer):
     client, sent = answering(monkeypatch, answer)
     with client as engine, pytest.raises(EngineError) as raised:
         engine.load("x", "/adapters/x")
     assert len(sent) == 1
-    assert isinstance(raised.value, LostAnswerError) == lost
+    assert isinstance(raised.value, LostAnswerError) == (answer in LOST)
 
 
 def test_refusals_to_load_and_unload_say_what_helps(monkeypatch):
-    no_room = 500, {"error": {"message": "no room"}}
+    no_room = refusal(500, "no room")
     client, _ = answering(monkeypatch, NO_ROUTE, no_room, no_room, NO_ROUTE)
     with client as engine:
         for reason in ("VLLM_ALLOW_RUNTIME_LORA_UPDATING=1", "does it see that folder"):

@@ -10,7 +10,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -20,9 +19,8 @@ from typing import Any
 import yaml
 
 import s3t
-from s3t.cli.app import run as run_command
-from s3t_server.program import COMMANDS
 from testing import tiny
+from tests.cli.typed import program
 from tests.inputs import wrong
 
 SECONDS = 30
@@ -67,10 +65,8 @@ class World:
             partition={"shards": 1},
             sequences={"budget": 1},
         )
-        image = tiny.recipe(tiny.make_image_model(folder / "image"), kind="image", partition={"shards": 1})
         tiny.text_table(subjects=12).to_csv(folder / "records.csv", index=False)
-        for name, content in (("text", text), ("image", image)):
-            (folder / f"{name}.yaml").write_text(yaml.safe_dump(content))
+        (folder / "text.yaml").write_text(yaml.safe_dump(text))
         with s3t.Run.create(folder / "run", recipe=text, data=folder / "records.csv") as made:
             made.train()
         return cls(folder=folder, run=folder / "run", right=text, files=_kept(folder / "run"))
@@ -98,26 +94,18 @@ class Result:
         )
 
 
-def attempt(world: World, *, seed: int, number: int, apart: bool) -> Result:
-    """Draw the wrong input of that number and give it to the command line.
-
-    Args:
-        world: what trials share.
-        seed: of the campaign.
-        number: of the trial.
-        apart: in a process of its own.
-    """
+def attempt(world: World, *, seed: int, number: int) -> Result:
+    """Draw the wrong input of that number in the campaign of a seed and give it to the command line."""
     rng = random.Random(f"{seed}/{number}")
     scratch = world.folder / f"trial-{number}"
     scratch.mkdir()
-    what = rng.choice(("recipe", "recipe", "records", "records", "inputs", "requests", "images", "words", "words"))
+    what = rng.choice(("recipe", "recipe", "records", "records", "inputs", "requests", "words", "words"))
     words = _drawn(rng, what, world, scratch)
     if rng.random() < 0.7:
         words = [*words, "--json"]
-    words = [word.replace("\0", "") for word in words] if apart else words
     before = {path.name for path in scratch.iterdir()}
     problems: list[str] = []
-    status, stdout, stderr = _apart(words) if apart else _here(words, scratch)
+    status, stdout, stderr = _here(words, scratch)
     if status is None:
         problems.append(f"did not end in {SECONDS} seconds")
     elif status not in (0, 1, 2):
@@ -146,8 +134,6 @@ def _drawn(rng: random.Random, what: str, world: World, scratch: Path) -> list[s
     if what == "recipe":
         (scratch / "recipe.yaml").write_bytes(wrong.recipe(rng, world.right))
         return ["init", new, "--data", right, "--recipe", str(scratch / "recipe.yaml")]
-    if what == "images":
-        return ["init", new, "--data", str(wrong.images(rng, scratch)), "--recipe", str(world.folder / "image.yaml")]
     if what == "requests":
         file = str(wrong.table(rng, scratch, "requests", REQUESTS))
         return [rng.choice(("delete", "locate")), str(world.run), "--file", file]
@@ -187,38 +173,15 @@ def _bounded() -> Iterator[None]:
 
 def _here(words: list[str], folder: Path) -> tuple[int | None, str, str]:
     """In this process, in a folder of the trial's."""
-    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace") for _ in range(2))
-    at, status, stdin = Path.cwd(), None, sys.stdin
+    at, stdin = Path.cwd(), sys.stdin
     os.chdir(folder)
     sys.stdin = io.TextIOWrapper(io.BytesIO(b""))
     try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), _bounded():
-            run_command(words, COMMANDS)
-    except SystemExit as ended:
-        status = ended.code if isinstance(ended.code, int) else 0
+        with _bounded():
+            ended = program(*words)
     except TooLong:
-        pass
+        return None, "", ""
     finally:
         os.chdir(at)
         sys.stdin = stdin
-    for stream in (out, err):
-        stream.flush()
-    return status, out.buffer.getvalue().decode(), err.buffer.getvalue().decode()  # type: ignore[attr-defined]
-
-
-def _apart(words: list[str]) -> tuple[int | None, str, str]:
-    """As somebody types them, in a process of its own."""
-    command = [os.fsencode(word) if _typed(word) else b"?" for word in [sys.executable, "-m", "s3t", *words]]
-    try:
-        done = subprocess.run(command, capture_output=True, timeout=2 * SECONDS, stdin=subprocess.DEVNULL)
-    except subprocess.TimeoutExpired:
-        return None, "", ""
-    return done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
-
-
-def _typed(word: str) -> bool:
-    try:
-        os.fsencode(word)
-    except UnicodeEncodeError:
-        return False
-    return True
+    return ended.status, ended.stdout, ended.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 from s3t.ledger import Address, PostgresAddress
@@ -45,32 +46,23 @@ def kill(process: subprocess.Popen[str]) -> None:
 
 def main() -> None:
     action, where, run, *arguments = sys.argv[1:]
-    address = PostgresAddress.of(where, run=run) if run else Path(where)
-    if action == "open":
-        print("begun", flush=True)
-        sys.stdin.readline()
-        ledger = open_ledger(address)
-        print(ledger.snapshot().generation)
-        ledger.close()
-        return
-    ledger = open_ledger(address)
-    if action == "hold":
-        with hold(ledger.lock(Path(arguments[0]))):
+    with closing(open_ledger(PostgresAddress.of(where, run=run) if run else Path(where))) as ledger:
+        if action == "hold":
+            with hold(ledger.lock(Path(arguments[0]))):
+                print("begun", flush=True)
+                sys.stdin.readline()
+                time.sleep(0.3)
+                print(time.monotonic())
+        if action == "accept":
             print("begun", flush=True)
-            sys.stdin.readline()
-            time.sleep(0.3)
-            print(time.monotonic())
-    if action == "accept":
-        print("begun", flush=True)
-        for number in range(*map(int, arguments)):
+            for number in range(*map(int, arguments)):
+                with ledger.writing() as transaction:
+                    transaction.accept([one_of_many(number)])
+        if action == "die within a transaction":
             with ledger.writing() as transaction:
-                transaction.accept([one_of_many(number)])
-    if action == "die within a transaction":
-        with ledger.writing() as transaction:
-            transaction.accept([one_of_many(0)])
-            print("begun", flush=True)
-            sys.stdin.readline()
-    ledger.close()
+                transaction.accept([one_of_many(0)])
+                print("begun", flush=True)
+                sys.stdin.readline()
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -19,10 +20,8 @@ pytestmark = pytest.mark.integration
 @pytest.fixture
 def handles(address):
     """Two, as two open runs have."""
-    opened = [make_ledger_of_many(address), open_ledger(address)]
-    yield opened
-    for ledger in opened:
-        ledger.close()
+    with closing(make_ledger_of_many(address)) as one, closing(open_ledger(address)) as other:
+        yield one, other
 
 
 def accept(ledger, numbers):
@@ -35,12 +34,14 @@ def accept(ledger, numbers):
 
 
 def assert_nothing_is_lost(address, *, gone):
-    ledger = open_ledger(address)
-    with ledger.reading() as transaction:
-        deleted = tokens_since(transaction, 0)
-        log = transaction.history.log()
+    with closing(open_ledger(address)) as ledger, ledger.reading() as transaction:
+        deleted, log = tokens_since(transaction, 0), transaction.history.log()
         snapshot = transaction.snapshot()
         located = transaction.locate(records=[found.token for found in MANY], subjects=())
+        if isinstance(address, Path):
+            connection = transaction.rows.connection
+            assert connection.execute(text("PRAGMA integrity_check")).scalars().all() == ["ok"]
+            assert connection.execute(text("PRAGMA foreign_key_check")).all() == []
     assert sorted(token for tokens in deleted.values() for token in tokens) == sorted(MANY[n].token for n in gone)
     assert [entry.generation for entry in log] == list(range(len(gone) + 1))
     assert all(entry.records == 1 for entry in log[1:])
@@ -48,19 +49,6 @@ def assert_nothing_is_lost(address, *, gone):
     assert {found.token for found in located.rows} == {found.token for found in MANY} - located.gone.keys()
     assert snapshot.generation == len(gone)
     assert sum(state.records for state in snapshot.slices.values()) == len(MANY) - len(gone)
-    if isinstance(address, Path):
-        with ledger.engine.connect() as connection:
-            assert connection.execute(text("PRAGMA integrity_check")).scalars().all() == ["ok"]
-            assert connection.execute(text("PRAGMA foreign_key_check")).all() == []
-    ledger.close()
-
-
-def test_threads_with_two_handles_lose_nothing(handles, address):
-    with ThreadPoolExecutor(8) as pool:
-        jobs = [pool.submit(accept, handles[part % 2], range(part, 80, 8)) for part in range(8)]
-        made = [generation for job in jobs for generation in job.result()]
-    assert sorted(made) == list(range(1, 81))  # none was given twice
-    assert_nothing_is_lost(address, gone=range(80))
 
 
 def test_readers_see_whole_transactions_alone(handles):
@@ -87,11 +75,14 @@ def test_readers_see_whole_transactions_alone(handles):
     assert torn == []
 
 
-def test_two_processes_lose_nothing(handles, address):
-    processes = [another_process.start("accept", address, part, 60, 2) for part in range(2)]
-    accept(handles[0], range(60, 80))
+def test_threads_and_other_processes_lose_nothing(handles, address):
+    processes = [another_process.start("accept", address, part, 40, 2) for part in range(2)]
+    with ThreadPoolExecutor(4) as pool:
+        jobs = [pool.submit(accept, handles[part % 2], range(40 + part, 80, 4)) for part in range(4)]
+        made = [generation for job in jobs for generation in job.result()]
     for process in processes:
         another_process.finish(process)
+    assert len({*made}) == 40  # none was given twice
     assert_nothing_is_lost(address, gone=range(80))
 
 
@@ -117,17 +108,15 @@ def test_a_writer_waits_for_another_process(handles, address):
 def test_a_writer_waits_for_one_that_hangs_only_so_long(address, monkeypatch):
     """It may be stopped, and nobody may come to look at it."""
     monkeypatch.setattr("s3t.ledger.engines.BUSY_TIMEOUT_SECONDS", 1)
-    ledger = make_ledger_of_many(address)
-    process = another_process.start("die within a transaction", address)
-    with ThreadPoolExecutor(1) as pool:
+    with closing(make_ledger_of_many(address)) as ledger, ThreadPoolExecutor(1) as pool:
+        process = another_process.start("die within a transaction", address)
         waiting = pool.submit(accept, ledger, [5])
         done, _ = wait([waiting], timeout=20)
         another_process.kill(process)  # in any case: else this test would wait as long
-    assert done
-    with pytest.raises(StorageError, match="Wait for the process that holds it, then run the same command again"):
-        waiting.result()
-    assert accept(ledger, [5]) == [1]
-    ledger.close()
+        assert done
+        with pytest.raises(StorageError, match="Wait for the process that holds it, then run the same command again"):
+            waiting.result()
+        assert accept(ledger, [5]) == [1]
     assert_nothing_is_lost(address, gone=[5])
 
 
@@ -136,22 +125,17 @@ def test_the_runs_lock_is_waited_for_as_long_as_it_takes(address, monkeypatch, t
     make_ledger_of_many(address).close()
     monkeypatch.setattr("s3t.ledger.engines.BUSY_TIMEOUT_SECONDS", 0.2)
     monkeypatch.setattr("s3t.ledger.engines.IDLE_TIMEOUT_SECONDS", 1)
-    ledger, other = open_ledger(address), open_ledger(address)
-    taken_at = []
 
-    def wait_for_it():
-        with hold(other.lock(tmp_path / "lock")):
-            taken_at.append(time.monotonic())
-
-    with ThreadPoolExecutor(1) as pool:
+    def wait_for_it(ledger):
         with hold(ledger.lock(tmp_path / "lock")):
-            waiting = pool.submit(wait_for_it)
+            return time.monotonic()
+
+    with closing(open_ledger(address)) as ledger, closing(open_ledger(address)) as other, ThreadPoolExecutor(1) as pool:
+        with hold(ledger.lock(tmp_path / "lock")):
+            waiting = pool.submit(wait_for_it, other)
             time.sleep(2)
             let_go = time.monotonic()
-        waiting.result(timeout=30)
-    assert taken_at[0] >= let_go
-    for opened in (ledger, other):
-        opened.close()
+        assert waiting.result(timeout=30) >= let_go
 
 
 @pytest.mark.parametrize("late", ["at its end", "before"])

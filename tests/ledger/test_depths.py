@@ -5,7 +5,7 @@ from contextlib import suppress
 from s3t.core import Stage
 from s3t.ledger import Acceptance, DepthChange
 from testing.trained import commit
-from tests.ledger.world import PLACES, ROWS, STAGES, accept, make_ledger, seen_by, states, taking
+from tests.ledger.world import PLACES, ROWS, STAGES, accept, seen_by, states, taking
 
 SLICES = states(ROWS.values())
 
@@ -13,12 +13,6 @@ SLICES = states(ROWS.values())
 def changes(ledger):
     with ledger.reading() as transaction:
         return [(each.shard, each.depth_before, each.depth) for each in transaction.rows.all(DepthChange)]
-
-
-def train(ledger, stage, key):
-    with ledger.writing() as transaction:
-        seen = {place: transaction.snapshot().slices[place] for place in seen_by(SLICES, stage)}
-        assert commit(transaction, stage, key, seen=seen)
 
 
 TRAINED = [(0, 0, 1), (0, 1, 2), (1, 0, 1)]
@@ -62,17 +56,16 @@ def test_what_is_rolled_back_leaves_no_note(ledger):
     assert changes(ledger) == TRAINED
 
 
-def test_only_the_newest_changes_are_kept(tmp_path, monkeypatch):
+def test_only_the_newest_changes_are_kept(ledger, monkeypatch):
     monkeypatch.setattr("s3t.ledger.history.MOST_DEPTHS", 4)
-    ledger = make_ledger(tmp_path / "ledger.sqlite")
     stage = Stage(1, (0,))
-    for number in range(12):
+    for number in range(9):
         with ledger.writing() as transaction:
             transaction.forget_stages({stage: transaction.snapshot().stages[stage]})
-        train(ledger, stage, f"key {number}")
+            seen = {place: transaction.snapshot().slices[place] for place in seen_by(SLICES, stage)}
+            assert commit(transaction, stage, f"key {number}", seen=seen)
         kept = changes(ledger)
         assert len(kept) <= 6
         assert kept[-1] == (1, 0, 1), number
     assert {shard for shard, *_ in kept} == {1}
     assert STAGES.keys() == ledger.snapshot().stages.keys()
-    ledger.close()

@@ -13,13 +13,12 @@ from tests.ledger.world import (
     NEW,
     OLD,
     PLACES,
-    ROWS,
     STAGES,
     accept,
     erase,
     rewrite,
     settle,
-    states,
+    state,
     taking,
     token,
     walk,
@@ -34,47 +33,7 @@ def to_erase(ledger):
         return transaction.to_erase()
 
 
-def state(ledger, generation):
-    with ledger.reading() as transaction:
-        return transaction.history.log([generation])[0].state
-
-
 MICROSECOND = 1e-6
-
-
-def since(work):
-    """When the oldest deletion of each slice was received, as the log tells it."""
-    return {place: utc(seconds) for place, seconds in work.since.items()}
-
-
-def test_nothing_is_to_erase_at_first(ledger):
-    work = to_erase(ledger)
-    assert (work.records, work.since, work.artifacts, work.versions) == ({}, {}, frozenset(), frozenset())
-    assert work.slices == states(ROWS.values())
-
-
-def test_what_is_to_erase_says_since_when_and_what_shall_be(ledger, other):
-    accept(ledger, taking(3))
-    with other.writing() as transaction:
-        transaction.accept([taking(5), taking(1)])
-        entries = {entry.generation: entry.received_at for entry in transaction.history.log()}
-    work = to_erase(ledger)
-    assert work.records == {PLACES[0]: {token(1)}, PLACES[1]: {token(3)}, PLACES[2]: {token(5)}}
-    assert since(work) == {PLACES[0]: entries[3], PLACES[1]: entries[1], PLACES[2]: entries[2]}
-    assert work.artifacts == {(0, "k0"), (0, "k1"), (0, "k10"), (1, "k2")}
-    assert {place: found.records for place, found in work.slices.items()} == {
-        PLACES[0]: 1,
-        PLACES[1]: 1,
-        PLACES[2]: 1,
-    }
-
-
-def test_a_slice_waits_since_its_oldest_deletion(ledger):
-    accept(ledger, taking(3))
-    with ledger.writing() as transaction:
-        first = transaction.history.log([1])[0].received_at
-        transaction.accept([taking(4)])
-    assert since(to_erase(ledger)) == {PLACES[1]: first}
 
 
 def test_what_waits_is_counted_from_the_oldest_deletion(ledger):
@@ -89,7 +48,7 @@ def test_what_waits_is_counted_from_the_oldest_deletion(ledger):
     assert utc(ledger.snapshot().pending_since) == times[2]
 
 
-def test_records_that_may_wait_are_not_read(ledger):
+def test_records_that_may_wait_are_not_read_and_a_slice_waits_since_its_oldest_deletion(ledger):
     """A slice is rewritten without all that it lost, or not at all."""
     for number in (3, 5, 4):
         accept(ledger, replace(taking(number), tainted={}))
@@ -101,7 +60,9 @@ def test_records_that_may_wait_are_not_read(ledger):
     assert before.records == {}
     assert between.records == {PLACES[1]: {token(3), token(4)}}
     assert after.records == between.records | {PLACES[2]: {token(5)}}
-    assert since(before) == since(between) == since(after) == {PLACES[1]: times[1], PLACES[2]: times[2]}
+    for work in (before, between, after):
+        since = {place: utc(seconds) for place, seconds in work.since.items()}
+        assert since == {PLACES[1]: times[1], PLACES[2]: times[2]}
 
 
 def test_slices_and_artifacts_leave_the_list_one_by_one(ledger):
@@ -146,48 +107,29 @@ def test_a_deletion_is_erased_when_nothing_of_it_is_left_anywhere(ledger, left):
     assert state(ledger, 1) == ("erased" if left == "nothing" else "effective")
 
 
-def test_a_deletion_that_comes_while_a_slice_is_rewritten_stays_listed(ledger):
-    accept(ledger, taking(3))
-    gone = to_erase(ledger).records[PLACES[1]]
-    accept(ledger, taking(4))
-    with ledger.writing() as transaction:
-        rewrite(transaction, PLACES[1], NEW, gone)
-    assert to_erase(ledger).records == {PLACES[1]: {token(4)}}
-    assert ledger.snapshot().slices[PLACES[1]].pending
-
-
 def test_a_version_is_condemned_until_it_is_current_and_then_the_one_before_is(ledger, other):
-    accept(ledger, taking(3))
+    """A deletion is not erased while that may be there, nor is one that came while the slice was rewritten."""
+    accept(ledger, replace(taking(3), tainted={}))
+    accept(ledger, replace(taking(4), tainted={}))
     with ledger.writing() as transaction:
-        transaction.rows.condemn(versions=[(PLACES[1], NEW)])
+        transaction.rows.condemn(versions=[(PLACES[1], OLD), (PLACES[1], NEW)])  # the current one never is
     assert other.snapshot().slices[PLACES[1]].digest == OLD
     assert to_erase(other).versions == {(PLACES[1], NEW)}
     with ledger.writing() as transaction:
         assert transaction.supersede(PLACES[1], old=OLD, new=NEW, gone=[token(3)])
-    assert other.snapshot().slices[PLACES[1]] == SliceState(records=1, digest=NEW, pending=False)
-    assert to_erase(other).versions == {(PLACES[1], OLD)}
-
-
-def test_a_current_version_is_never_to_erase(ledger):
-    with ledger.writing() as transaction:
-        transaction.rows.condemn(versions=[(PLACES[0], OLD), (PLACES[0], NEW)])
-        transaction.rows.condemn(versions=[(PLACES[1], OLD)])
-    assert to_erase(ledger).versions == {(PLACES[0], NEW)}
-
-
-def test_a_deletion_is_not_erased_while_the_version_before_it_may_be_there(ledger):
-    accept(ledger, taking(3))
-    with ledger.writing() as transaction:
-        transaction.note_removed(to_erase(ledger).artifacts)
-        transaction.supersede(PLACES[1], old=OLD, new=NEW, gone=[token(3)])
         walk(transaction)
         transaction.settle()
+    assert other.snapshot().slices[PLACES[1]] == SliceState(records=0, digest=NEW, pending=True)
+    work = to_erase(other)
+    assert (work.versions, work.records) == ({(PLACES[1], OLD)}, {PLACES[1]: {token(4)}})
+    settle(ledger)
     assert (state(ledger, 1), ledger.snapshot().condemned) == ("effective", True)
     with ledger.writing() as transaction:
         transaction.note_removed(versions=[(PLACES[1], OLD)])
         walk(transaction)
         transaction.settle()
-    assert (state(ledger, 1), ledger.snapshot().condemned) == ("erased", False)
+    assert [state(ledger, number) for number in (1, 2)] == ["erased", "effective"]
+    assert not ledger.snapshot().condemned
 
 
 def test_who_has_lost_the_lock_supersedes_nothing_and_what_it_has_put_is_condemned(ledger):
@@ -197,13 +139,6 @@ def test_who_has_lost_the_lock_supersedes_nothing_and_what_it_has_put_is_condemn
         assert not transaction.supersede(PLACES[1], old=OLD, new=LATER, gone=[token(3)])
     assert ledger.snapshot().slices[PLACES[1]].digest == NEW
     assert to_erase(ledger).versions == {(PLACES[1], LATER)}
-
-
-def test_removing_no_artifact_is_no_change(ledger):
-    before = ledger.snapshot()
-    with ledger.writing() as transaction:
-        transaction.note_removed([])
-    assert ledger.snapshot() is before
 
 
 def test_forgotten_stages_are_out_of_use(ledger):
@@ -235,29 +170,43 @@ def committed(ledger, stage, seen, *, parents=None):
         return commit(transaction, stage, "new", seen=seen, parents=parents)
 
 
-def test_a_stage_is_in_use_once_it_is_committed_and_its_claim_is_given_back(ledger, other):
+def condemn(ledger):
     with ledger.writing() as transaction:
-        assert commit(transaction, CHILD, "new")
-        assert CHILD not in other.snapshot().stages
-    assert other.snapshot().stages == STAGES | {CHILD: "new"}
-    with ledger.reading() as transaction:
-        assert transaction.sessions.claims() == {}
+        transaction.rows.condemn(artifacts=[(CHILD.shard, "new")])
 
 
-def test_a_stage_that_is_there_gets_its_new_key(ledger):
-    assert committed(ledger, FIRST, ledger.snapshot().seen(FIRST))
-    assert ledger.snapshot().stages[FIRST] == "new"
-
-
-@pytest.mark.parametrize("erased", [False, True], ids=["not erased yet", "erased"])
-def test_a_stage_is_not_stored_if_any_slice_of_its_prefix_lost_a_record_meanwhile(ledger, erased):
-    seen = ledger.snapshot().seen(CHILD)
+def lose_and_erase(ledger):
     accept(ledger, taking(3))
-    if erased:
-        with ledger.writing() as transaction:
-            rewrite(transaction, PLACES[1], NEW, [token(3)])
-    assert not committed(ledger, CHILD, seen)
-    assert CHILD not in ledger.snapshot().stages
+    with ledger.writing() as transaction:
+        rewrite(transaction, PLACES[1], NEW, [token(3)])
+
+
+def change_digest(ledger):
+    with ledger.writing() as transaction:
+        rewrite(transaction, PLACES[0], NEW, [])
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "stored"),
+    [
+        (lambda ledger: None, True),
+        (lambda ledger: accept(ledger, taking(5)), True),
+        (lambda ledger: accept(ledger, taking(3)), False),
+        (lose_and_erase, False),
+        (change_digest, False),
+        (condemn, False),
+    ],
+    ids=["nothing", "another slice lost", "lost", "lost and erased", "another digest", "its key is being erased"],
+)
+def test_a_stage_is_in_use_if_no_slice_of_its_prefix_changed_meanwhile(ledger, other, meanwhile, stored):
+    seen = ledger.snapshot().seen(CHILD)
+    meanwhile(other)
+    before = ledger.snapshot().stages
+    assert committed(ledger, CHILD, seen) == stored
+    assert other.snapshot().stages == before | ({CHILD: "new"} if stored else {})
+    if stored:
+        with ledger.reading() as transaction:
+            assert transaction.sessions.claims() == {}
 
 
 def test_no_stage_is_stored_once_the_key_is_destroyed(ledger, other):
@@ -268,12 +217,6 @@ def test_no_stage_is_stored_once_the_key_is_destroyed(ledger, other):
     with pytest.raises(KeyDestroyedError):
         committed(ledger, CHILD, seen)
     assert CHILD not in ledger.snapshot().stages
-
-
-def test_a_stage_is_stored_if_another_slice_lost_a_record(ledger):
-    seen = ledger.snapshot().seen(FIRST)
-    accept(ledger, taking(3, 5))
-    assert committed(ledger, FIRST, seen)
 
 
 def test_a_stage_is_not_stored_while_its_slice_still_holds_an_accepted_record(ledger):
@@ -288,13 +231,6 @@ def test_a_stage_is_not_stored_while_its_slice_still_holds_an_accepted_record(le
     assert committed(ledger, Stage(0, (1,)), ledger.snapshot().seen(Stage(0, (1,))))
 
 
-def test_a_stage_is_not_stored_if_its_slice_has_another_digest(ledger):
-    seen = ledger.snapshot().seen(FIRST)
-    with ledger.writing() as transaction:
-        rewrite(transaction, PLACES[0], NEW, [])
-    assert not committed(ledger, FIRST, seen)
-
-
 def test_a_stage_is_not_stored_if_a_stage_before_it_is_gone_or_was_trained_again(ledger):
     seen = ledger.snapshot().seen(CHILD)
     assert not committed(ledger, CHILD, seen, parents={FIRST: "another"})
@@ -305,8 +241,7 @@ def test_a_stage_is_not_stored_if_a_stage_before_it_is_gone_or_was_trained_again
 def test_what_was_announced_and_not_committed_is_erased_before_anything_counts_as_erased(ledger, end):
     """It may hold what was deleted: here the deletion came before, and was gone through already."""
     accept(ledger, taking(3))
-    with ledger.writing() as transaction:
-        erase(transaction)
+    erase(ledger)
     session = Session(process=999999999) if end == "dead" else Session()
     stage = Stage(1, (0,))
     with ledger.writing() as transaction:
@@ -331,9 +266,3 @@ def test_what_was_announced_and_not_committed_is_erased_before_anything_counts_a
         walk(transaction)
         transaction.settle()
     assert state(ledger, 1) == "erased"
-
-
-def test_no_artifact_is_put_under_a_key_that_is_being_erased(ledger):
-    with ledger.writing() as transaction:
-        transaction.rows.condemn(artifacts=[(CHILD.shard, "new")])
-    assert not committed(ledger, CHILD, ledger.snapshot().seen(CHILD))

@@ -4,14 +4,9 @@ from dataclasses import replace
 
 from s3t.core import Stage
 from s3t.ledger import ExportRow
-from tests.ledger.world import NEW, PLACES, accept, an_export, erase, settle, taking
+from tests.ledger.world import NEW, PLACES, accept, an_export, erase, log, settle, taking
 
 OTHER = Stage(1, (0,))
-
-
-def log(ledger, generations):
-    with ledger.reading() as transaction:
-        return transaction.history.log(generations)
 
 
 def announced(ledger, *exports):
@@ -50,8 +45,7 @@ def test_an_export_that_was_hit_is_not_committed_and_another_is(ledger):
 def test_a_deletion_is_erased_when_its_exports_are_withdrawn_and_not_before(ledger):
     announced(ledger, an_export("m1"), an_export("m2", name="shard-000-cd"))
     accept(ledger, taking(1))
-    with ledger.writing() as transaction:
-        erase(transaction)
+    erase(ledger)
     settle(ledger)
     (entry,) = log(ledger, [1])
     assert (entry.state, entry.to_withdraw) == ("effective", ("shard-000-ab", "shard-000-cd"))
@@ -67,10 +61,8 @@ def test_one_that_is_withdrawn_is_hit_no_more_and_stays_in_the_list(ledger):
     announced(ledger, an_export())
     with ledger.writing() as transaction:
         transaction.exports.withdraw(["m1"])
-    accept(ledger, taking(1))
-    with ledger.reading() as transaction:
-        assert transaction.exports.tainted() == {}
-        assert transaction.exports.standing() == []
+        transaction.accept([taking(1)])
+        assert (transaction.exports.tainted(), transaction.exports.standing()) == ({}, [])
         assert [export.mark for export in transaction.rows.all(ExportRow)] == ["m1"]
 
 

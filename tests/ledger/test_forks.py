@@ -2,8 +2,10 @@
 
 import gc
 import os
+import shutil
 import threading
-from contextlib import contextmanager, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from weakref import WeakSet
 
@@ -13,7 +15,7 @@ from sqlalchemy import text
 from s3t.errors import ClosedError, ForkedError
 from s3t.ledger import Ledger
 from s3t.ledger import ledger as ledgers
-from tests.ledger.world import accept, make_ledger, open_ledger, taking
+from tests.ledger.world import accept, open_ledger, taking
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork"),
@@ -68,8 +70,8 @@ def test_a_child_is_refused_while_its_parent_has_a_ledger_open_and_so_are_its_ow
 
 
 @pytest.mark.integration
-def test_a_child_that_drops_its_parents_ledger_is_refused_all_the_same(address):
-    ledgers = [make_ledger(address)]
+def test_a_child_that_drops_its_parents_ledger_is_refused_all_the_same(address, made):
+    ledgers = [open_ledger(shutil.copy(made, address))]
 
     def act():
         ledgers.clear()
@@ -82,17 +84,16 @@ def test_a_child_that_drops_its_parents_ledger_is_refused_all_the_same(address):
     ledgers.pop().close()
 
 
-def test_a_child_of_a_parent_that_has_closed_its_ledger_opens_its_own(address):
-    make_ledger(address).close()
+def test_a_child_of_a_parent_that_has_closed_its_ledger_opens_its_own(ledger, address):
+    ledger.close()
 
     def act():
         accept(open_ledger(address), taking(3))  # killed then: nothing is written back by a last connection that closes
 
     with child(act):
         pass
-    again = open_ledger(address)
-    assert again.snapshot().generation == 1
-    again.close()
+    with closing(open_ledger(address)) as again:
+        assert again.snapshot().generation == 1
 
 
 def open_files(address):
@@ -134,29 +135,25 @@ def read(ledger):
 def test_a_reader_that_a_close_overtakes_keeps_nothing_open(ledger, address, monkeypatch, act):
     reading, closed = threading.Event(), threading.Event()
 
-    def overtaken():
-        with suppress(ClosedError):
-            act(ledger)
-
     def slow():
-        if threading.current_thread() is reader:
+        if threading.current_thread() is not threading.main_thread():
             reading.set()
             closed.wait()
 
     monkeypatch.setattr("s3t.ledger.ledger.refuse_after_failed_fsync", slow)
-    reader = threading.Thread(target=overtaken)
-    reader.start()
-    reading.wait()
-    ledger.close()
-    closed.set()
-    reader.join()
+    with ThreadPoolExecutor(1) as pool:
+        overtaken = pool.submit(act, ledger)
+        reading.wait()
+        ledger.close()
+        closed.set()
+        assert isinstance(overtaken.exception(), ClosedError | None)
     assert not open_files(address)
 
 
 @pytest.mark.integration
 @sees_open_files
-def test_one_that_was_dropped_keeps_nothing_open(address):
-    make_ledger(address).close()
+def test_one_that_was_dropped_keeps_nothing_open(address, made):
+    shutil.copy(made, address)
     gc.collect()
     gc.disable()  # what lies in a cycle stays
     try:

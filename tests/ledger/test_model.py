@@ -173,14 +173,17 @@ TRANSACTIONS = st.lists(st.tuples(STEPS, st.booleans(), st.sampled_from([False, 
 
 
 @pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgres", marks=pytest.mark.integration)])
-@settings(max_examples=25, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(max_examples=15, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(transactions=TRANSACTIONS)
 def test_any_schedule_leaves_what_a_dictionary_would_hold(kind, transactions, request):
     folder = Path(tempfile.mkdtemp())
     address = folder / "ledger.sqlite"
     if kind == "postgres":
         address = PostgresAddress.of(request.getfixturevalue("database"), run=f"model_{folder.name.lower()}")
-    handles = [make_ledger(address), open_ledger(address)]
+        make_ledger(address).close()
+    else:
+        shutil.copy(request.getfixturevalue("made"), address)
+    handles = [open_ledger(address), open_ledger(address)]
     try:
         follow(handles, transactions)
     finally:

@@ -1,6 +1,5 @@
 """A deletion is effective when every living session has moved; claims share out what is to be trained."""
 
-import os
 import subprocess
 import sys
 import time
@@ -13,7 +12,7 @@ from s3t.ledger import Session
 from s3t.ledger import schema as tables
 from s3t.ledger.schema import prefix_text
 from s3t.ledger.sessions import LEASE_SECONDS
-from tests.ledger.world import accept, erase, settle, taking, token
+from tests.ledger.world import accept, end, erase, log, settle, state, taking, token
 
 STAGE, CHILD = Stage(0, (2,)), Stage(0, (2, 0))
 HERE, ELSEWHERE = Session(), Session(host="another-host", process=1)
@@ -22,11 +21,6 @@ HERE, ELSEWHERE = Session(), Session(host="another-host", process=1)
 def seen(ledger, session, *, generation=0):
     with ledger.writing() as transaction:
         transaction.sessions.enter(session, generation=generation)
-
-
-def state(ledger, generation=1):
-    with ledger.reading() as transaction:
-        return transaction.history.log([generation])[0].state
 
 
 def unseen_for(ledger, session, seconds):
@@ -50,43 +44,27 @@ def behind(ledger, generation):
         return transaction.sessions.count_behind(generation)
 
 
-def test_it_is_effective_at_once_where_nobody_is(ledger):
-    accept(ledger, taking(3))
-    settle(ledger)
-    assert state(ledger) == "effective"
-
-
 @pytest.mark.parametrize("session", [HERE, ELSEWHERE], ids=["here", "elsewhere"])
-def test_it_waits_for_a_session_that_lags(ledger, other, session):
-    seen(other, session)
-    accept(ledger, taking(3))
-    settle(ledger)
-    assert state(ledger) == "accepted"
-    assert (behind(ledger, 1), behind(ledger, 0)) == (1, 0)
+def test_each_generation_waits_for_sessions_behind_itself(ledger, other, session):
     seen(other, session, generation=1)
-    assert behind(ledger, 1) == 0
-    settle(other)
-    assert state(ledger) == "effective"
-
-
-def test_it_is_not_erased_before_it_is_effective(ledger):
-    """Nothing is left on the disk, but somebody may have it in memory."""
-    seen(ledger, HERE)
-    accept(ledger, taking(3))
-    with ledger.writing() as transaction:
-        erase(transaction)
-        transaction.settle()
-    assert state(ledger) == "accepted"
-    seen(ledger, HERE, generation=1)
+    accept(ledger, taking(3), taking(5))
     settle(ledger)
-    assert state(ledger) == "erased"
+    assert (state(ledger), state(ledger, 2)) == ("effective", "accepted")
+    assert (behind(ledger, 2), behind(ledger, 1)) == (1, 0)
+    seen(other, session, generation=2)
+    assert behind(ledger, 2) == 0
+    settle(other)
+    assert state(ledger, 2) == "effective"
 
 
 def test_it_is_effective_once_no_older_answer_leaves_and_erased_once_nobody_uses_it(ledger):
+    """Nothing is left on the disk, but somebody may have it in memory."""
     seen(ledger, HERE)
     accept(ledger, taking(3))
+    erase(ledger)
+    settle(ledger)
+    assert state(ledger) == "accepted"
     with ledger.writing() as transaction:
-        erase(transaction)
         transaction.sessions.enter(HERE, generation=0, answers=1)
         transaction.settle()
         assert transaction.sessions.count_behind(1) == 1
@@ -96,28 +74,18 @@ def test_it_is_effective_once_no_older_answer_leaves_and_erased_once_nobody_uses
     assert state(ledger) == "erased"
 
 
-def test_each_generation_waits_for_those_behind_itself(ledger):
-    seen(ledger, HERE, generation=1)
-    accept(ledger, taking(3), taking(5))
-    settle(ledger)
-    assert (state(ledger, 1), state(ledger, 2)) == ("effective", "accepted")
-
-
 def test_a_session_whose_process_is_gone_holds_nothing_up(ledger, dead):
     seen(ledger, dead)
-    accept(ledger, taking(3))
-    settle(ledger)
-    assert state(ledger) == "effective"
-
-
-def test_one_that_died_while_it_was_waited_for_is_behind_no_more(ledger):
     process = subprocess.Popen(["sleep", "60"])
     seen(ledger, Session(process=process.pid))
     accept(ledger, taking(3))
-    assert behind(ledger, 1) == 1
+    settle(ledger)
+    assert (state(ledger), behind(ledger, 1)) == ("accepted", 1)  # the living one
     process.kill()
     process.wait()
     assert behind(ledger, 1) == 0
+    settle(ledger)
+    assert state(ledger) == "effective"
 
 
 def lost(ledger):
@@ -130,8 +98,7 @@ def test_sessions_that_died_without_a_word_are_counted_and_logged_once(ledger, d
     ended = Session()
     for session in (dead, ELSEWHERE, ended):
         seen(ledger, session)
-    with ledger.writing() as transaction:
-        transaction.sessions.end([ended.name])
+    end(ledger, ended.name)
     settle(ledger)
     assert lost(ledger) == 1
     assert f"process {dead.process} of {dead.host} counts as dead" in caplog.text
@@ -175,6 +142,9 @@ def test_a_session_of_another_host_is_waited_for_until_its_lease_ends(ledger):
     seen(ledger, ELSEWHERE)
     accept(ledger, taking(3))
     unseen_for(ledger, ELSEWHERE, LEASE_SECONDS - 10)
+    with ledger.writing() as transaction:
+        assert transaction.sessions.beat(ELSEWHERE)  # renews the lease, and moves nobody
+    unseen_for(ledger, ELSEWHERE, LEASE_SECONDS - 10)
     settle(ledger)
     assert state(ledger) == "accepted"
     unseen_for(ledger, ELSEWHERE, 11)
@@ -184,20 +154,10 @@ def test_a_session_of_another_host_is_waited_for_until_its_lease_ends(ledger):
         assert not transaction.sessions.beat(ELSEWHERE)  # it hears that it was taken for dead
 
 
-def test_a_beat_renews_the_lease_and_moves_nobody(ledger):
-    seen(ledger, ELSEWHERE)
-    accept(ledger, taking(3))
-    unseen_for(ledger, ELSEWHERE, LEASE_SECONDS - 10)
-    with ledger.writing() as transaction:
-        assert transaction.sessions.beat(ELSEWHERE)
-    unseen_for(ledger, ELSEWHERE, 15)
-    settle(ledger)
-    assert state(ledger) == "accepted"
-
-
-def test_sessions_that_end_are_waited_for_no_more(ledger):
+def test_sessions_that_end_are_waited_for_no_more_and_leave_no_claim(ledger):
     for session in (HERE, ELSEWHERE):
         seen(ledger, session)
+    assert claim(ledger, STAGE, HERE)
     accept(ledger, taking(3))
     with ledger.writing() as transaction:
         transaction.sessions.end([HERE.name])
@@ -206,6 +166,7 @@ def test_sessions_that_end_are_waited_for_no_more(ledger):
         transaction.sessions.end([ELSEWHERE.name, "nobody"])
         transaction.settle()
     assert state(ledger) == "effective"
+    assert claimed(ledger) == {}
 
 
 @pytest.mark.integration
@@ -225,21 +186,13 @@ def test_settling_twenty_thousand_that_wait_to_be_erased_is_quick(ledger):
 
 def test_settling_twice_changes_nothing_and_no_time(ledger):
     accept(ledger, taking(3))
-    with ledger.writing() as transaction:
-        erase(transaction)
-        transaction.settle()
-        first = transaction.history.log()
-    before = ledger.snapshot()
-    time.sleep(0.01)
+    erase(ledger)
     settle(ledger)
-    with ledger.reading() as transaction:
-        assert transaction.history.log() == first
+    first = log(ledger)
+    before = ledger.snapshot()
+    settle(ledger)
+    assert log(ledger) == first
     assert ledger.snapshot() is before
-
-
-def test_sessions_have_names_of_their_own_and_know_where_they_are():
-    assert HERE.name != Session().name
-    assert HERE.process == os.getpid()
 
 
 def claim(ledger, stage, session):
@@ -252,21 +205,15 @@ def claimed(ledger):
         return transaction.sessions.claims()
 
 
-def test_one_session_trains_a_stage(ledger, other):
+def test_one_session_trains_a_stage_and_prototypes_are_another_than_the_one_on_their_slice(ledger, other):
+    prototypes = Stage(STAGE.shard, STAGE.prefix, "prototypes")
     for session in (HERE, ELSEWHERE):
         seen(ledger, session)
     assert claim(ledger, STAGE, HERE)
     assert not claim(other, STAGE, ELSEWHERE)
     assert claim(other, CHILD, ELSEWHERE)
-    assert claimed(ledger) == {STAGE: HERE.name, CHILD: ELSEWHERE.name}
-
-
-def test_prototypes_are_another_stage_than_the_one_on_the_same_slice(ledger):
-    seen(ledger, HERE)
-    of_slice = Stage(STAGE.shard, STAGE.prefix, "prototypes")
-    assert claim(ledger, STAGE, HERE)
-    assert claim(ledger, of_slice, HERE)
-    assert claimed(ledger) == {STAGE: HERE.name, of_slice: HERE.name}
+    assert claim(other, prototypes, ELSEWHERE)
+    assert claimed(ledger) == {STAGE: HERE.name, CHILD: ELSEWHERE.name, prototypes: ELSEWHERE.name}
 
 
 def test_a_claim_is_given_back_by_who_has_it(ledger):
@@ -303,11 +250,3 @@ def test_what_a_session_claims_after_it_was_taken_for_dead_holds_nobody_up(ledge
     seen(ledger, HERE)
     assert claim(ledger, STAGE, HERE)
     assert claimed(ledger) == {STAGE: HERE.name}
-
-
-def test_a_session_that_ends_leaves_no_claim(ledger):
-    seen(ledger, HERE)
-    claim(ledger, STAGE, HERE)
-    with ledger.writing() as transaction:
-        transaction.sessions.end([HERE.name])
-    assert claimed(ledger) == {}

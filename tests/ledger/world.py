@@ -7,6 +7,7 @@ from pathlib import Path
 
 from s3t.core import Place, Stage
 from s3t.ledger import Acceptance, Address, ExportRow, Ledger, RecordRow, SliceState, Transaction
+from s3t.results.log import LogEntry
 from testing.trained import commit
 
 PERSON = b"p" * 32
@@ -89,11 +90,31 @@ def settle(ledger: Ledger) -> None:
         transaction.settle()
 
 
-def erase(transaction: Transaction, digest: str = NEW) -> None:
+def end(ledger: Ledger, *sessions: str) -> None:
+    with ledger.writing() as transaction:
+        transaction.sessions.end(sessions)
+
+
+def log(ledger: Ledger, generations: Collection[int] | None = None) -> list[LogEntry]:
+    with ledger.reading() as transaction:
+        return transaction.history.log(generations)
+
+
+def state(ledger: Ledger, generation: int = 1) -> str:
+    """Of a deletion."""
+    return log(ledger, [generation])[0].state
+
+
+def erase(ledger: Ledger) -> None:
     """Everything that is to erase, as if its files were done."""
+    with ledger.writing() as transaction:
+        erase_within(transaction)
+
+
+def erase_within(transaction: Transaction) -> None:
     work = transaction.to_erase()
     for place, gone in work.records.items():
-        rewrite(transaction, place, digest, gone)
+        rewrite(transaction, place, NEW, gone)
     transaction.note_removed(work.artifacts)
     walk(transaction)
 

@@ -8,67 +8,83 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, ResNetConfig, ResNetForImageClassification
 
 import s3t
-from s3t.errors import RecipeError
-from s3t.models.assembly import assemble, check_assembly
+from s3t.models.assembly import check_assembly
+from s3t.models.passes import Sharing, find_sharing
 from s3t.recipe import recipe_from
-from s3t.records.ingest import ingest
+from s3t.training.numerics import resolved
 from testing import tiny
-from tests.models.kinds import LLAMA, SMALL, TEXT, model_of_kind
+from tests.models.kinds import LLAMA, SMALL, TEXT, assembled, model_of_kind, problems_of, recipe_of
+
+SPARSE = SMALL | {"max_position_embeddings": 24, "attention_type": "original_full"}
+"""Of a BigBird."""
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=[pytest.mark.integration] * (kind != "deberta-v2")) for kind in TEXT]
-)
-def test_every_kind_of_text_model_goes_through_the_whole_loop_on_pairs(kind, text_model, tmp_path):
-    model = model_of_kind(kind, text_model, tmp_path / "model", **TEXT[kind])
+@pytest.mark.integration
+@pytest.mark.parametrize("kind", TEXT)
+def test_every_kind_of_text_model_goes_through_the_whole_loop_on_pairs(kind, of_kind, tmp_path):
     table = tiny.text_table().assign(other=lambda rows: rows.text)
-    recipe = tiny.recipe(model, columns={"text_pair": "other"}, partition={"shards": 1}, sequences={"budget": 2})
+    changes = {"partition": {"shards": 1, "slices": 2}, "sequences": {"budget": 2}, "training": {"epochs": 1}}
+    recipe = tiny.recipe(of_kind(kind), columns={"text_pair": "other"}, **changes)
     with s3t.Run.create(tmp_path / "run", recipe=recipe, data=table) as run:
         run.train()
         run.delete(records=["r3"])
         assert len(run.predict(table).predicted) == 24
         run.repair()
-        assert run.audit(replay=2).ok
+        assert run.audit(replay=1).ok
+
+
+SHORTCUTS = {
+    **dict.fromkeys(("bert", "roberta", "electra", "electra, projecting"), "packing first-token"),
+    "distilbert": "packing",
+    **dict.fromkeys(("deberta-v2", "vit"), "first-token"),
+    **dict.fromkeys(("llama", "modernbert"), ""),
+}
+
+
+@pytest.mark.parametrize("kind", SHORTCUTS)
+def test_what_a_model_allows_is_found_out(kind, of_kind):
+    """Texts are packed whose positions lie below the layers; those are cut whose head reads the first token; of models
+    with the positions of DeBERTa, members share no rows, and attention is their own."""
+    inputs = "image" if kind == "vit" else "text"
+    model, encoder, records = assembled(of_kind(kind), kind=inputs)
+    recipe = recipe_of(of_kind(kind), kind=inputs)
+    found = check_assembly(of_kind(kind), recipe)
+    assert (found.trunk, found.sdpa, found.shortcuts) == (True, kind != "deberta-v2", SHORTCUTS[kind].split())
+    assert resolved(recipe.training, found, cores=1).shortcuts == found.shortcuts
+    assert find_sharing(model.base, encoder.collate(records[:1])) == Sharing(rows=kind != "deberta-v2", head=True)
+
+
+def test_a_shortcut_that_a_model_does_not_allow_is_refused_and_other_heads_have_no_first_token(of_kind, text_model):
+    assert "training.shortcuts" in problems_of(of_kind("llama"), training={"shortcuts": ["packing"]})
+    assert "training.shortcuts" in problems_of(of_kind("distilbert"), training={"shortcuts": ["first-token"]})
+    pooled = [recipe_of(text_model, text={"pooling": way, "max_length": 20}) for way in ("mean", "last")]
+    for recipe in (*pooled, recipe_from(tiny.tagging_recipe(text_model))):
+        assert check_assembly(text_model, recipe).shortcuts == ["packing"]
 
 
 WIDE = {
-    "roberta": TEXT["roberta"] | {"hidden_size": 12},
     "distilbert": TEXT["distilbert"] | {"dim": 12},
     "llama": LLAMA | {"hidden_size": 12, "head_dim": 4, "intermediate_size": 28},
-    "modernbert": SMALL | {"hidden_size": 12, "max_position_embeddings": 24, "pad_token_id": 0},
 }
 
 
 @pytest.mark.parametrize("kind", WIDE)
 def test_a_models_width_is_that_of_its_hidden_states(kind, text_model, tmp_path):
     folder = model_of_kind(kind, text_model, tmp_path / "model", **WIDE[kind])
-    assert check_assembly(folder, recipe_from(tiny.recipe(folder))).width == 12
+    assert check_assembly(folder, recipe_of(folder)).width == 12
 
 
 @torch.inference_mode()
-def test_a_decoder_without_a_pad_id_takes_its_tokenizers(text_model, tmp_path):
+def test_a_decoder_without_a_pad_id_takes_its_tokenizers(of_kind):
     """It reads the logits at a text's last token: padding after it changes nothing."""
-    folder = model_of_kind("llama", text_model, tmp_path / "model", **LLAMA)
-    recipe = recipe_from(tiny.recipe(folder))
-    model, encoder = assemble(folder, recipe, labels=3)
-    model.reset_head(seed=0)
-    records = encoder.encode(ingest(tiny.text_table(6), recipe).rows)
-    alone = torch.cat([model.passes.logits(encoder.collate([record])) for record in records])
-    torch.testing.assert_close(model.passes.logits(encoder.collate(records)), alone, rtol=1e-5, atol=1e-6)
+    model, encoder, records = assembled(of_kind("llama"))
+    alone = torch.cat([model.passes.logits(encoder.collate([record])) for record in records[:6]])
+    torch.testing.assert_close(model.passes.logits(encoder.collate(records[:6])), alone, rtol=1e-5, atol=1e-6)
 
 
-def problems_of(model, **changes):
-    with pytest.raises(RecipeError) as caught:
-        check_assembly(model, recipe_from(tiny.recipe(model, **changes)))
-    return " | ".join(caught.value.problems)
-
-
-def test_a_model_of_another_modality_is_refused(text_model, image_model):
+def test_a_model_of_another_modality_or_without_transformer_layers_is_refused(text_model, image_model, tmp_path):
     assert "cannot be used for image-classification" in problems_of(text_model, kind="image")
     assert "cannot be used for text-classification" in problems_of(image_model)
-
-
-def test_a_model_without_transformer_layers_is_refused(tmp_path):
     config = ResNetConfig(embedding_size=4, hidden_sizes=[4, 4], depths=[1, 1], num_channels=1)
     ResNetForImageClassification(config).save_pretrained(tmp_path / "resnet")
     assert "no one stack of transformer layers" in problems_of(tmp_path / "resnet", kind="image")
@@ -82,18 +98,13 @@ def test_a_model_without_linear_modules_in_its_layers_is_refused(text_model, tmp
 
 
 def test_a_model_whose_attention_hangs_on_what_it_saw_is_refused(text_model, tmp_path):
-    settings = SMALL | {"max_position_embeddings": 24}
-    model = model_of_kind("big_bird", text_model, tmp_path / "sparse", **settings, attention_type="block_sparse")
-    assert "original_full" in problems_of(model)
-    model = model_of_kind("big_bird", text_model, tmp_path / "full", **settings, attention_type="original_full")
-    check_assembly(model, recipe_from(tiny.recipe(model)))
+    settings = SPARSE | {"attention_type": "block_sparse"}
+    assert "original_full" in problems_of(model_of_kind("big_bird", text_model, tmp_path / "sparse", **settings))
 
 
-def test_a_checkpoint_that_lacks_layers_or_has_another_shape_is_refused(text_model, tmp_path):
+def test_a_checkpoint_of_another_shape_is_refused(text_model, tmp_path):
     folder = shutil.copytree(text_model, tmp_path / "model")
     whole = load_file(folder / "model.safetensors")
-    save_file({name: value for name, value in whole.items() if "layer.1." not in name}, folder / "model.safetensors")
-    assert "lacks" in problems_of(folder)
     name = next(name for name in whole if "position_embeddings" in name)
     save_file(whole | {name: torch.zeros(9, 8)}, folder / "model.safetensors")
     assert "lacks" in problems_of(folder)
@@ -108,27 +119,16 @@ def without(part, folder):
 
 def test_a_checkpoint_may_lack_a_pooler_and_no_projection_below_the_layers(text_model, tmp_path):
     """A pooler that nothing reads may be drawn; a projection would be random below all that was learned."""
-    settings = SMALL | {"max_position_embeddings": 24, "attention_type": "original_full"}
-    folder = without("pooler", model_of_kind("big_bird", text_model, tmp_path / "big-bird", **settings))
+    folder = without("pooler", model_of_kind("big_bird", text_model, tmp_path / "big-bird", **SPARSE))
     check_assembly(folder, recipe_from(tiny.tagging_recipe(folder)))
     folder = model_of_kind("electra", text_model, tmp_path / "electra", **TEXT["electra"] | {"embedding_size": 4})
-    check_assembly(folder, recipe_from(tiny.recipe(folder)))
     told = problems_of(without("embeddings_project", folder))
     assert "lacks 2 tensors of its backbone, such as electra.embeddings_project.bias; it is not a checkpoint" in told
 
 
-def test_a_text_as_long_as_the_positions_allow_passes_and_a_longer_one_is_refused(text_model, tmp_path):
-    model = model_of_kind("roberta", text_model, tmp_path / "model", **TEXT["roberta"])
-    check_assembly(model, recipe_from(tiny.recipe(model, text={"max_length": 25})))
-    assert "exceeds the model's 25 positions" in problems_of(model, text={"max_length": 26})
-
-
-@pytest.mark.parametrize("kind", [*TEXT, "llama"])
-def test_the_trunk_of_every_kind_can_be_kept(kind, text_model, tmp_path):
-    model = model_of_kind(kind, text_model, tmp_path / "model", **(TEXT | {"llama": LLAMA})[kind])
-    found = check_assembly(model, recipe_from(tiny.recipe(model)))
-    assert found.trunk
-    assert found.sdpa is (kind != "deberta-v2")
+def test_a_text_as_long_as_the_positions_allow_passes_and_a_longer_one_is_refused(of_kind):
+    check_assembly(of_kind("roberta"), recipe_of(of_kind("roberta"), text={"max_length": 25}))
+    assert "exceeds the model's 25 positions" in problems_of(of_kind("roberta"), text={"max_length": 26})
 
 
 def test_a_model_that_looks_below_the_border_again_keeps_no_trunk(text_model, monkeypatch):
@@ -142,7 +142,6 @@ def test_a_model_that_looks_below_the_border_again_keeps_no_trunk(text_model, mo
         outputs.last_hidden_state = outputs.last_hidden_state + hidden_states
         return outputs
 
-    assert check_assembly(text_model, recipe_from(tiny.recipe(text_model))).trunk
     monkeypatch.setattr(modeling_bert.BertEncoder, "forward", looking_back)
-    assert not check_assembly(text_model, recipe_from(tiny.recipe(text_model))).trunk
+    assert not check_assembly(text_model, recipe_of(text_model)).trunk
     assert "trunk_cache" in problems_of(text_model, training={"trunk_cache": True})

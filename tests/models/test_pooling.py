@@ -14,17 +14,13 @@ FILES = {
     "first": {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False},
     "last": {"pooling_mode": "lasttoken"},
 }
-NOT_OURS = [
-    {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True},
-    {"pooling_mode": ["cls", "mean"]},
-    {"pooling_mode_max_tokens": True},
-    {"pooling_mode": "weightedmean"},
-]
+NOT_OURS = [{"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True}, {"pooling_mode": ["cls", "mean"]}]
+NOT_OURS += [{"pooling_mode_max_tokens": True}, {"pooling_mode": "weightedmean"}]
 
 
 def of_file(content, tmp_path):
     (tmp_path / "1_Pooling").mkdir()
-    (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps(content))
+    (tmp_path / "1_Pooling" / "config.json").write_text(content and json.dumps(content))
     return made_for(tmp_path, BertConfig())
 
 
@@ -40,10 +36,8 @@ def test_what_is_not_one_of_ours_is_refused(content, tmp_path):
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path):
-    (tmp_path / "1_Pooling").mkdir()
-    (tmp_path / "1_Pooling" / "config.json").write_text("")
     with pytest.raises(RecipeError, match=r"1_Pooling/config\.json cannot be read"):
-        made_for(tmp_path, BertConfig())
+        of_file("", tmp_path)
 
 
 def test_without_a_pooling_file_their_default_is_the_mean(tmp_path):

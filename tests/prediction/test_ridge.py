@@ -10,7 +10,6 @@ from sklearn.linear_model import Ridge
 from sklearn.metrics import f1_score
 
 from s3t.prediction import ridge
-from s3t.prediction.ensemble import Kept
 from s3t.prediction.ridge import (
     FEATURES,
     FIRST,
@@ -45,6 +44,14 @@ def records(count, *, width=5, classes=3, seed=0):
     targets = torch.randint(classes, (count,), generator=generator)
     features = torch.randn(count, width, generator=generator) + 1.5 * torch.eye(classes, width)[targets]
     return features, targets
+
+
+def lines(count, each, *, above=0.0):
+    """Slices of numbers that lie on a plane."""
+    generator = torch.Generator().manual_seed(0)
+    slope = torch.randn(5, generator=generator)
+    made = [torch.randn(each, 5, generator=generator) for _ in range(count)]
+    return [(features, features @ slope + above) for features in made]
 
 
 def slices(count, each, **options):
@@ -116,20 +123,13 @@ def test_the_head_is_the_solution_for_all_slices_with_what_left_out_ones_chose(c
 def test_a_slice_leaves_its_features_or_its_sums_whichever_is_smaller_and_the_head_is_the_same(monkeypatch):
     made = slices(4, 800)
     left = statistics(*made[0], outputs=3, projection=BARE)
-    assert {name: tuple(value.shape) for name, value in left.block.items()} == {
-        FEATURES: (SAMPLE, 5),
-        TARGETS: (SAMPLE,),
-        GRAM: (6, 6),
-        PRODUCTS: (6, 3),
-    }
+    shapes = {name: tuple(value.shape) for name, value in left.block.items()}
+    assert shapes == {FEATURES: (SAMPLE, 5), TARGETS: (SAMPLE,), GRAM: (6, 6), PRODUCTS: (6, 3)}
     from_sums = head_of(made)
     few = statistics(*records(4), outputs=3, projection=BARE)
     assert set(few.block) == {FEATURES, TARGETS}
     assert len(few.block[FEATURES]) == 4
-
-    def whole(features, targets, *, outputs, projection):
-        return type(few)(block={FEATURES: features, TARGETS: targets}, head={})
-
+    whole = lambda x, y, **_: type(few)(block={FEATURES: x, TARGETS: y}, head={})  # noqa: E731
     monkeypatch.setitem(globals(), "statistics", whole)
     from_features = head_of(made)
     assert from_features.scale == from_sums.scale
@@ -154,36 +154,23 @@ def test_a_sample_comes_from_all_over_a_slice_not_from_its_shortest_records():
     assert float(taken.diff().max()) <= math.ceil(4000 / SAMPLE)
 
 
-def test_of_many_slices_no_more_is_answered_and_all_of_them_are_solved_for(monkeypatch):
-    answered = []
-    made = ridge._chosen
-    monkeypatch.setattr(ridge, "_chosen", lambda parts, *rest: answered.extend(parts) or made(parts, *rest))
-    monkeypatch.setattr(ridge, "TRIED", 10)
-    head_of(slices(12, 40))
-    assert [len(part.features) for part in answered] == [len(part.targets) for part in answered] == [10] * PARTS
-    assert sum(int(part.records.gram[0, 0]) for part in answered) == 12 * 40
-
-
 @pytest.mark.parametrize(("tried", "answered"), [(10, 10), (300, 160), (400, 320), (4000, 480)])
-def test_parts_are_left_out_until_enough_records_are_answered(tried, answered, monkeypatch):
-    counts, made = [], ridge._scaled
-    monkeypatch.setattr(ridge, "_scaled", lambda outputs, *rest: counts.append(len(outputs)) or made(outputs, *rest))
+def test_parts_are_left_out_until_enough_records_are_answered_and_all_are_solved_for(tried, answered, monkeypatch):
+    counts, given, scaled, chosen = [], [], ridge._scaled, ridge._chosen
+    monkeypatch.setattr(ridge, "_scaled", lambda outputs, *rest: counts.append(len(outputs)) or scaled(outputs, *rest))
+    monkeypatch.setattr(ridge, "_chosen", lambda parts, *rest: given.extend(parts) or chosen(parts, *rest))
     monkeypatch.setattr(ridge, "TRIED", tried)
     head_of(slices(12, 40))
     assert counts == [answered]
+    assert max(len(part.features) for part in given) <= tried
+    assert sum(int(part.records.gram[0, 0]) for part in given) == 12 * 40
 
 
 def test_numbers_are_solved_for_as_they_are():
-    generator = torch.Generator().manual_seed(0)
-    slope = torch.randn(5, generator=generator)
-    made = []
-    for _ in range(4):
-        features = torch.randn(50, 5, generator=generator)
-        made.append((features, features @ slope + 7.0))
+    *made, (probe, expected) = lines(5, 50, above=7.0)
     head = head_of(made, target=NUMBER, outputs=1)
     assert head.scale == Scale()
-    probe = torch.randn(9, 5, generator=generator)
-    assert torch.allclose(head.logits(probe)[:, 0], (probe @ slope + 7.0).double(), atol=1e-3)
+    assert torch.allclose(head.logits(probe)[:, 0], expected.double(), atol=1e-3)
 
 
 def test_several_labels_and_thresholds_have_targets_of_their_own_and_a_middle_that_is_sought():
@@ -199,26 +186,23 @@ def test_several_labels_and_thresholds_have_targets_of_their_own_and_a_middle_th
     assert abs(float(told.mean() - wanted.mean())) < 0.03  # calibrated in the mean
 
 
-def test_a_single_slice_an_empty_one_and_a_lone_record_have_a_head():
-    for made in (
-        [records(30)],
-        [records(1)],
-        [records(0)],
-        [records(0), records(30)],
-        [records(1), records(1, seed=1)],
-    ):
-        head = head_of(made)
-        assert bool(head.weights.isfinite().all())
-        assert bool(head.logits(records(3)[0]).isfinite().all())
+SAME = torch.rand(1, 5, generator=torch.Generator().manual_seed(0))
+FEW = {
+    "one slice": [records(30)],
+    "one record": [records(1)],
+    "nothing": [records(0)],
+    "an empty slice": [records(0), records(30)],
+    "lone records": [records(1), records(1, seed=1)],
+    "alike": [(SAME.expand(3, 5), torch.arange(3))] * 4,
+    "many alike": [(SAME.expand(300, 5), torch.arange(300) % 3)] * 4,
+}
 
 
-@pytest.mark.parametrize("count", [3, 300])
-def test_features_that_hardly_vary_have_a_head(count):
-    same = torch.rand(1, 8, generator=torch.Generator().manual_seed(0)).expand(count, 8)
-    made = [(same, torch.arange(count) % 3) for _ in range(4)]
+@pytest.mark.parametrize("made", FEW.values(), ids=FEW)
+def test_few_records_and_features_that_hardly_vary_have_a_head(made):
     head = head_of(made)
     assert bool(head.weights.isfinite().all())
-    assert bool(head.logits(same).isfinite().all())
+    assert bool(head.logits(torch.cat([SAME, records(3)[0]])).isfinite().all())
 
 
 def test_parts_stay_as_they_are_but_for_a_slice_that_leaves_and_slices_of_one_part_are_parted():
@@ -251,13 +235,6 @@ def test_solving_can_be_stopped_at_every_step():
         solved(parts, target=CLASSES, projection=BARE, progress=stop)
 
 
-def test_what_is_used_stays_and_what_is_not_leaves():
-    kept, computed = Kept(2), []
-    for keys in [("a",), ("b",), ("a",), ("c",), ("a",)]:
-        kept.of(keys, lambda keys=keys: computed.append(keys) or keys)
-    assert computed == [("a",), ("b",), ("c",)]
-
-
 def test_a_projection_is_drawn_from_its_seed_and_lets_a_head_tell_what_no_line_does():
     one, same, other = (Projection.draw(seed, width=2, size=64, length=1.0) for seed in (1, 1, 2))
     assert torch.equal(one.drawn, same.drawn)
@@ -278,13 +255,8 @@ def test_a_projection_is_drawn_from_its_seed_and_lets_a_head_tell_what_no_line_d
 
 
 def test_a_head_leaves_the_projection_out_where_that_answers_better():
-    generator = torch.Generator().manual_seed(0)
-    slope = torch.randn(5, generator=generator)
-    made = []
-    for _ in range(6):
-        features = torch.randn(12, 5, generator=generator)
-        made.append((features, features @ slope))
-    head = head_of(made, target=NUMBER, outputs=1, projection=Projection.draw(0, width=5, size=32, length=1.0))
+    projection = Projection.draw(0, width=5, size=32, length=1.0)
+    head = head_of(lines(6, 12), target=NUMBER, outputs=1, projection=projection)
     assert head.projection.drawn.numel() == 0
     assert len(head.weights) == 5
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from s3t import RecipeError, load_recipe
 from s3t.recipe import Group, recipe_from
+from tests.recipe.test_recipe import content as of_recipe
 
 GROUP = {
     "column": "age_band",
@@ -25,14 +26,7 @@ partition: {slices: 2, group: {column: member, slices: %s, deletion: %s}}
 
 
 def content(group, **changes):
-    fields = {
-        "task": "text-classification",
-        "base_model": "some/model",
-        "columns": {"id": "id", "text": "text", "label": "label"},
-        "labels": ["a", "b"],
-        "partition": {"slices": 4, "group": group},
-    }
-    return {name: value for name, value in (fields | changes).items() if value is not ...}
+    return of_recipe(**{"partition": {"slices": 4, "group": group}} | changes)
 
 
 def recipe(**changes):
@@ -50,32 +44,20 @@ def only_problem_of(changes=None, **more):
     return problem
 
 
-def test_the_example_of_the_issue_loads_with_the_values_it_shows():
+def test_a_group_has_its_slices_and_probability_and_without_groups_there_is_no_prior():
     group = recipe().partition.group
-    assert group.column == "age_band"
     assert (group.among("young"), group.among("other")) == ((0, 1), (2, 3))
-    assert group.deletion == {"young": 0.3, "other": 0.05}
-
-
-def test_without_groups_there_is_no_prior():
     assert recipe_from(content(None)).slice_prior is None
 
 
 def test_slices_of_a_group_are_alike_and_groups_stand_in_the_ratio_of_their_probabilities():
     prior = recipe().slice_prior
     assert prior == pytest.approx((3 / 7, 3 / 7, 0.5 / 7, 0.5 / 7))
-    assert prior[0] == prior[1]
-    assert prior[2] == prior[3]
-
-
-def test_only_the_ratios_of_the_probabilities_count_and_none_is_too_big_or_too_small():
-    for scale in (1e-300, 1.0, 1e308):
+    assert (prior[0], prior[2]) == (prior[1], prior[3])
+    assert recipe(deletion={"young": 1, "other": 0}).slice_prior == (0.5, 0.5, 0.0, 0.0)
+    for scale in (1e-300, 1e308):  # none is too small or too big
         weights = {"young": 1.0 * scale, "other": 0.25 * scale}
         assert recipe(deletion=weights).slice_prior == pytest.approx((0.4, 0.4, 0.1, 0.1))
-
-
-def test_a_group_that_never_deletes_has_probability_0():
-    assert recipe(deletion={"young": 1, "other": 0}).slice_prior == (0.5, 0.5, 0.0, 0.0)
 
 
 @given(weights=st.lists(st.floats(0, 1e308), min_size=1, max_size=12).filter(any), data=st.data())
@@ -93,15 +75,17 @@ def test_a_prior_is_a_distribution_that_follows_the_declared_probabilities(weigh
     assert [probability for _, probability in by_weight] == sorted(prior)
 
 
+def test_whole_numbers_are_groups_as_text_and_groups_that_look_alike_are_refused():
+    group = recipe(slices={1: [0, 1], "2": [2, 3]}, deletion={1: 1, 2: 3}).partition.group
+    assert set(group.slices) == set(group.deletion) == {"1", "2"}
+    with pytest.raises(RecipeError, match="differ in blanks or Unicode form alone"):
+        recipe(slices={"a b": [0, 1], "a  b": [2, 3]}, deletion={"a b": 1, "a  b": 3})
+
+
 def test_the_order_in_which_groups_and_slices_are_written_does_not_matter():
     turned = {"slices": {"other": [3, 2], "young": [1, 0]}, "deletion": {"other": 0.05, "young": 0.3}}
     assert recipe(**turned).slice_prior == recipe().slice_prior
     assert recipe(**turned).partition.group.among("young") == (0, 1)
-
-
-def test_whole_numbers_are_groups_as_text():
-    group = recipe(slices={1: [0, 1], "2": [2, 3]}, deletion={1: 1, 2: 3}).partition.group
-    assert set(group.slices) == set(group.deletion) == {"1", "2"}
 
 
 def test_groups_that_yaml_reads_as_booleans_are_refused_with_the_remedy(tmp_path):
@@ -115,48 +99,24 @@ def test_groups_that_yaml_reads_as_booleans_are_refused_with_the_remedy(tmp_path
     assert set(load_recipe(path).partition.group.slices) == {"yes", "no"}
 
 
-def test_groups_that_look_alike_are_refused():
-    with pytest.raises(RecipeError, match="differ in blanks or Unicode form alone"):
-        recipe(slices={"a b": [0, 1], "a  b": [2, 3]}, deletion={"a b": 1, "a  b": 3})
-
-
 @pytest.mark.parametrize(
-    ("slices", "reason"),
+    ("changes", "problem"),
     [
-        ({"young": [0, 1], "other": [2]}, "slice 3 is in no group"),
-        ({"young": [0], "other": [2]}, "slices 1, 3 are in no group"),
-        ({"young": [0, 1], "other": [1, 2, 3]}, "slice 1 is given more than once"),
-        ({"young": [0, 1, 1], "other": [2, 3]}, "slice 1 is given more than once"),
-        ({"young": [0, 1], "other": [2, 3, 4]}, "slice 4 is not among the slices 0 to 3"),
-        ({"young": [0, 1, -1], "other": [2, 3]}, "slice -1 is not among the slices 0 to 3"),
-        ({"young": [0, 1, 2, 3], "other": []}, "group 'other' has no slice"),
+        ({"slices": {"young": [0, 1], "other": [2]}}, "slices: slice 3 is in no group"),
+        ({"slices": {"young": [0, 1], "other": [1, 2, 3]}}, "slices: slice 1 is given more than once"),
+        ({"slices": {"young": [0, 1, -1], "other": [2, 3]}}, "slices: slice -1 is not among the slices 0 to 3"),
+        ({"deletion": {"young": 0.3}}, "deletion: group 'other' is not there; say how probable"),
+        ({"deletion": {"young": float("inf"), "other": 1}}, "deletion: 'young' has inf; give a finite number, 0 or"),
+        ({"deletion": {"young": float("nan"), "other": 1}}, "deletion: 'young' has nan"),
+        ({"deletion": {"young": 0, "other": 0}}, "deletion: no group is above 0"),
+        ({"deletion": GROUP["deletion"] | {"old": 1}}, "slices: group 'old' is not there; give it slices"),
     ],
 )
-def test_every_slice_is_in_exactly_one_group(slices, reason):
-    problem = only_problem_of({"slices": slices})
-    assert problem.startswith("partition.group.slices: ")
-    assert reason in problem
-
-
-@pytest.mark.parametrize(
-    ("deletion", "reason"),
-    [
-        ({"young": 0.3}, "group 'other' is not there; say how probable"),
-        ({"young": 0.3, "other": -0.1}, "'other' has -0.1; give a finite number, 0 or above"),
-        ({"young": float("inf"), "other": 1}, "'young' has inf"),
-        ({"young": float("nan"), "other": 1}, "'young' has nan"),
-        ({"young": 0, "other": 0}, "no group is above 0"),
-    ],
-)
-def test_every_group_has_a_probability_that_can_be_one(deletion, reason):
-    problem = only_problem_of({"deletion": deletion})
-    assert problem.startswith("partition.group.deletion: ")
-    assert reason in problem
-
-
-def test_a_probability_for_a_group_without_slices_is_named():
-    problem = only_problem_of({"deletion": GROUP["deletion"] | {"old": 1}})
-    assert problem.startswith("partition.group.slices: group 'old' is not there; give it slices")
+def test_every_slice_is_in_exactly_one_group_which_has_a_probability(changes, problem):
+    (told,) = problems_of(changes)
+    field, _, reason = problem.partition(": ")
+    assert told.startswith(f"partition.group.{field}: ")
+    assert reason in told
 
 
 def test_all_mistakes_in_groups_are_reported_at_once_beside_others():
@@ -189,10 +149,6 @@ def test_all_mistakes_in_groups_are_reported_at_once_beside_others():
     [
         (GROUP | {"tpyo": 1}, "partition.group.tpyo"),
         (GROUP | {"slices": {"young": ["x"], "other": [2, 3]}}, "partition.group.slices.young"),
-        (GROUP | {"deletion": {"young": "often", "other": 1}}, "partition.group.deletion.young"),
-        (GROUP | {"slices": [[0, 1], [2, 3]]}, "partition.group.slices"),
-        (GROUP | {"column": ""}, "partition.group.column"),
-        ({"column": "age_band", "slices": GROUP["slices"]}, "partition.group.deletion"),
         ("age_band", "partition.group"),
     ],
 )
@@ -204,9 +160,9 @@ def test_a_field_of_the_wrong_type_is_one_problem_and_hides_no_other(group, fiel
     assert "and 4! = 24" in other
 
 
-@pytest.mark.parametrize("role", ["id", "subject", "text", "text_pair"])
-def test_a_group_has_a_column_of_its_own(role):
-    columns = {"text": "text", role: "age_band"}
+@pytest.mark.parametrize(("role", "column"), [("subject", "age_band"), ("text", "{age_band} and more")])
+def test_a_group_has_a_column_of_its_own(role, column):
+    columns = {"text": "text", role: column}
     assert f"'age_band' is columns.{role} already" in only_problem_of(columns=columns)
 
 

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, RobertaConfig, ViTConfig
@@ -40,6 +39,8 @@ LANGUAGE = {  # parameters of the true model
     "llama3-8b": 8_030_261_248,
 }
 NARROW = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 16}
+WIDE = {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "max_position_embeddings": 4096}
+WIDER = {"hidden_size": 5120, "num_hidden_layers": 40, "num_attention_heads": 40, "max_position_embeddings": 4096}
 MODELS = {
     "FacebookAI/roberta-large": RobertaConfig(
         num_hidden_layers=24, vocab_size=50, max_position_embeddings=514, **NARROW
@@ -47,28 +48,10 @@ MODELS = {
     "google/vit-base-patch16-224-in21k": ViTConfig(num_hidden_layers=12, **NARROW),
     "google/vit-large-patch16-224-in21k": ViTConfig(num_hidden_layers=24, **NARROW),
     # Of the true size: only the configuration is written, and its model has no values.
-    "meta-llama/Llama-2-7b-hf": LlamaConfig(
-        hidden_size=4096,
-        intermediate_size=11008,
-        num_hidden_layers=32,
-        num_attention_heads=32,
-        max_position_embeddings=4096,
-    ),
-    "meta-llama/Llama-2-13b-hf": LlamaConfig(
-        hidden_size=5120,
-        intermediate_size=13824,
-        num_hidden_layers=40,
-        num_attention_heads=40,
-        max_position_embeddings=4096,
-    ),
+    "meta-llama/Llama-2-7b-hf": LlamaConfig(intermediate_size=11008, **WIDE),
+    "meta-llama/Llama-2-13b-hf": LlamaConfig(intermediate_size=13824, **WIDER),
     "meta-llama/Meta-Llama-3-8B": LlamaConfig(
-        vocab_size=128256,
-        hidden_size=4096,
-        intermediate_size=14336,
-        num_hidden_layers=32,
-        num_attention_heads=32,
-        num_key_value_heads=8,
-        max_position_embeddings=8192,
+        vocab_size=128256, intermediate_size=14336, num_key_value_heads=8, **WIDE | {"max_position_embeddings": 8192}
     ),
 }
 
@@ -103,26 +86,6 @@ def test_a_llama_of_the_true_size_has_all_its_layers_and_linear_modules_in_block
     assert adapter.use_rslora  # the published code's choice
 
 
-@pytest.mark.parametrize(("name", "classes"), [("cifar10", 10), ("cifar100", 100)])
-def test_all_classes_are_declared(name, classes):
-    assert len(load_recipe(FOLDER / f"{name}.yaml").labels) == classes
-
-
-def test_columns_are_those_of_the_data_sets():
-    row = {
-        "wic": {"word": "w", "sentence1": "a", "sentence2": "b", "label": "True"},
-        "copa": {"premise": "p", "question": "cause", "choice1": "a", "choice2": "b", "label": "choice1"},
-        "multirc": {"paragraph": "p", "question": "q", "answer": "a", "label": "False"},
-    }
-    from s3t.records.ingest import ingest
-
-    made = {
-        name: ingest(pa.Table.from_pylist([columns]), load_recipe(FOLDER / f"{name}.yaml")).rows.to_pylist()[0]
-        for name, columns in row.items()
-    }
-    texts = {name: (found["text"], found["text_pair"]) for name, found in made.items()}
-    assert texts == {
-        "wic": ("w: a", "b"),
-        "copa": ("p What was the cause?", "a or b"),
-        "multirc": ("p", "q a"),
-    }
+def test_all_classes_are_declared():
+    counts = {name: len(load_recipe(FOLDER / f"{name}.yaml").labels) for name in ("cifar10", "cifar100")}
+    assert counts == {"cifar10": 10, "cifar100": 100}

@@ -35,6 +35,8 @@ HUB = {
     "tiny-imagenet": ({"image": {"bytes": IMAGE, "path": None}}, None),
     "wic": (SENTENCES | {"word": "w", "start1": 0, "end1": 1, "start2": 0, "end2": 1}, ["False", "True"]),
 }
+TEXTS = {"wic": ("w: a", "b"), "copa": ("p What was the cause?", "a or b"), "multirc": ("p", "q a")}
+"""What templates make of them."""
 LANGUAGE = ["llama2-7b", "llama2-13b", "llama3-8b"]
 ALPACA = [
     {"instruction": "Name it.", "input": "a cat", "output": "Tom", "text": "unused"},
@@ -53,10 +55,6 @@ REAL = {
 }
 
 
-def test_every_recipe_has_a_record_of_the_hub():
-    assert {path.stem for path in FOLDER.glob("*.yaml")} == HUB.keys() | set(LANGUAGE)
-
-
 @pytest.mark.parametrize("name", HUB)
 def test_labels_are_read_as_the_hub_counts_them_and_by_name(name, tmp_path):
     recipe = load_recipe(FOLDER / f"{name}.yaml")
@@ -69,6 +67,8 @@ def test_labels_are_read_as_the_hub_counts_them_and_by_name(name, tmp_path):
     found = ingest(tmp_path / "hub.parquet", recipe)
     wanted = declared or (["0", "1"] if recipe.task.target.has_labels else [0.0, 1.0])
     assert found.rows["label"].to_pylist() == wanted
+    if name in TEXTS:
+        assert (found.rows["text"][0].as_py(), found.rows["text_pair"][0].as_py()) == TEXTS[name]
     if declared is not None:
         table[recipe.columns.label] = declared
         assert ingest(table, recipe).rows.equals(found.rows)
@@ -77,16 +77,11 @@ def test_labels_are_read_as_the_hub_counts_them_and_by_name(name, tmp_path):
 @pytest.mark.parametrize("name", LANGUAGE)
 def test_records_of_alpaca_take_the_template_of_theirs(name):
     found = ingest(pd.DataFrame(ALPACA), load_recipe(FOLDER / f"{name}.yaml")).rows
-    with_input, without = found["prompt"].to_pylist()
-    assert with_input == (
-        "Below is an instruction that describes a task, paired with an input that provides further context. "
-        "Write a response that appropriately completes the request.\n\n"
-        "### Instruction:\nName it.\n\n### Input:\na cat\n\n### Response:"
-    )
-    assert without == (
-        "Below is an instruction that describes a task. Write a response that appropriately completes the request.\n\n"
-        "### Instruction:\nName {one}.\n\n### Response:"
-    )
+    task = "Below is an instruction that describes a task"
+    asked = "Write a response that appropriately completes the request.\n\n### Instruction:\n"
+    given = f"{task}, paired with an input that provides further context. {asked}Name it.\n\n### Input:\na cat"
+    without = f"{task}. {asked}Name {{one}}."
+    assert found["prompt"].to_pylist() == [f"{prompt}\n\n### Response:" for prompt in (given, without)]
     assert found["completion"].to_pylist() == ["Tom", "Tom"]
 
 
@@ -100,8 +95,7 @@ def test_of_alpaca_all_but_the_records_without_output_are_read(real_data):
     assert ingest(filled, recipe).rows.num_rows == len(filled)
 
 
-@pytest.mark.parametrize("name", ["boolq", "wic", "multirc"])
-@pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
+@pytest.mark.parametrize(("name", "suffix"), [("boolq", "jsonl"), ("wic", "csv"), ("multirc", "parquet")])
 def test_booleans_are_labels(name, suffix, tmp_path):
     recipe = load_recipe(FOLDER / f"{name}.yaml")
     features = {key: value for key, value in HUB[name][0].items() if key != "idx"}

@@ -1,11 +1,9 @@
-"""A level of service in the place of chains."""
+"""A level of service in the place of chains, and when a deletion is followed by a repair."""
 
 import pytest
 
-import s3t
-from s3t.core import AsNeeded
-from s3t.recipe import recipe_from
-from testing import tiny
+from s3t.core import AsNeeded, FixedOrders, Inventory, Place, Stage, stages_of
+from s3t.recipe import BelowDepth, recipe_from, repair_due
 from tests.recipe.test_recipe import content, problems_of
 
 
@@ -56,12 +54,33 @@ def test_a_level_that_chains_do_not_meet_is_one_problem(repair, said):
     assert said in problem
 
 
-def test_a_run_that_is_opened_again_has_the_chains_of_its_level(tmp_path):
-    model = tiny.make_text_model(tmp_path / "model")
-    recipe = tiny.recipe(model, partition={"slices": 3}) | {"sequences": {}}
-    recipe["deletion"] = {"repair": {"policy": "as-needed", "level": {"mean_depth": 2, "after_deletion": 1}}}
-    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table(12)):
-        pass
-    with s3t.Run.open(tmp_path / "run") as run:
-        assert numbers_of(run.recipe.deletion.repair) == (2, 1, 1)
-        assert run.status().missing == 2 * 3
+ORDERS = (((0, 1),), ((0, 1),))
+RECORDS = {Place(shard, index): 3 for shard in range(2) for index in range(2)}
+
+
+def inventory(*dead):
+    alive = {stage: "key" for stage in stages_of(ORDERS) if stage not in dead}
+    return Inventory(generation=1, growth=FixedOrders(ORDERS), records=RECORDS, alive=alive)
+
+
+WHOLE = inventory()
+SHALLOW = inventory(Stage(0, (0, 1)))
+ONE_DEAD = inventory(Stage(0, (0,)), Stage(0, (0, 1)))
+ALL_DEAD = inventory(*stages_of(ORDERS))
+STATES = {"whole": WHOLE, "shallow": SHALLOW, "one dead": ONE_DEAD, "all dead": ALL_DEAD}
+
+
+@pytest.mark.parametrize(
+    ("policy", "due"),
+    [
+        ("manual", []),
+        ("eager", ["shallow", "one dead", "all dead"]),
+        ("on-exhaustion", ["all dead"]),
+        (BelowDepth(below_depth=1), ["one dead", "all dead"]),
+        (BelowDepth(below_depth=2), ["shallow", "one dead", "all dead"]),
+    ],
+    ids=str,
+)
+def test_a_policy_asks_for_a_repair_in_its_states_and_no_others(policy, due):
+    assert [name for name, state in STATES.items() if repair_due(policy, state, trained=True)] == due
+    assert not any(repair_due(policy, state, trained=False) for state in STATES.values())

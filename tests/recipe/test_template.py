@@ -30,14 +30,11 @@ def test_a_template_is_filled_from_its_columns():
     rows = ingest(TABLE, recipe).rows
     assert rows["text"].to_pylist() == ["it rained {what} effect?", "it was {dry} {what} cause?"]
     assert rows["text_pair"].to_pylist() == ["wet or effect", "sun or cause"]
-    inputs, ids, _ = ingest_inputs(TABLE.to_dict("records"), recipe)
-    assert (inputs["text"].to_pylist(), ids) == (rows["text"].to_pylist(), ["1", "2"])
-
-
-def test_a_name_without_braces_is_a_column():
-    assert template_columns("premise") == ("premise",)
+    assert template_columns("premise") == ("premise",)  # a name without braces is a column
     assert template_columns("{a}{b} {a}") == ("a", "b")
     assert filled("{a}{{b}}", {"a": "{x}"}) == "{x}{b}"
+    inputs, ids, _ = ingest_inputs(TABLE.to_dict("records"), recipe)
+    assert (inputs["text"].to_pylist(), ids) == (rows["text"].to_pylist(), ["1", "2"])
 
 
 @pytest.mark.parametrize("text", ["{", "}", "{}", "{a.b}", "{a[0]}", "{a!r}", "{a:>3}", "{{a}}"])
@@ -61,17 +58,3 @@ def test_columns_and_cells_that_are_missing_are_named():
     table = TABLE.assign(answer=["yes", None])
     with pytest.raises(s3t.DataError, match=r"row 1: column 'answer' is empty"):
         ingest(table, recipe)
-
-
-def test_texts_alone_cannot_fill_a_template():
-    recipe = recipe_from(recipe_of(text="{premise} {question}"))
-    with pytest.raises(s3t.DataError, match="pass rows that have them"):
-        ingest_inputs(["it rained"], recipe)
-
-
-def test_a_group_must_not_be_part_of_a_text():
-    group = {"column": "choice", "slices": {"wet": [0], "sun": [1, 2]}, "deletion": {"wet": 1, "sun": 2}}
-    content = recipe_of(text="{premise} {choice}")
-    content["partition"] = content["partition"] | {"group": group}
-    with pytest.raises(s3t.RecipeError, match=r"'choice' is columns\.text already"):
-        recipe_from(content)

@@ -2,6 +2,7 @@
 
 import bz2
 import gzip
+import io
 import json
 import lzma
 from itertools import chain
@@ -18,11 +19,16 @@ from s3t.records.ingest import ingest
 from s3t.records.reading import read_data, read_rows, read_windows
 from testing.language import language_recipe
 
-ROWS = [{"id": str(number), "text": f"a\tb, {number}", "label": "x"} for number in range(7)]
+QUIRKS = [("007", 'where is, my\n"card"?', "null"), ("NA", "äöü 漢字", "x"), ("12", " spaces\t", "x")]
+ROWS = [{"id": id, "text": text, "label": label} for id, text, label in QUIRKS]
+ROWS += [{"id": f"r{number}", "text": f"a\tb, {number}", "label": "x"} for number in range(4)]
 USED = {"id": "name", "text": "text", "label": "category"}
 FRAME = pd.DataFrame(ROWS)
 CSV, TSV = (FRAME.to_csv(index=False, sep=sep).encode() for sep in ",\t")
-ARRAY, LINES = json.dumps(ROWS, indent=1).encode(), "\n".join(map(json.dumps, ROWS)).encode()
+ARRAY, LINES = (
+    json.dumps(ROWS, indent=1).encode(),
+    "\n".join(json.dumps(row, ensure_ascii=False) for row in ROWS).encode(),
+)
 
 
 def zstd(content):
@@ -32,7 +38,16 @@ def zstd(content):
     return sink.getvalue().to_pybytes()
 
 
+def parquet(frame):
+    target = io.BytesIO()
+    frame.to_parquet(target, row_group_size=2)
+    return target.getvalue()
+
+
 FILES = {
+    "rows.csv": CSV,
+    "rows.jsonl": LINES + b"\n\n",
+    "rows.parquet": parquet(FRAME),
     "rows.tsv": TSV,
     "rows.json": ARRAY,
     "lines.json": LINES,
@@ -45,15 +60,19 @@ FILES = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_has_the_same_records_in_every_format(name, tmp_path):
+def test_a_file_has_the_same_records_in_every_format_and_reading_leaves_no_copy(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
     path = tmp_path / name
     path.write_bytes(FILES[name])
-    assert read_data(path, columns=USED).rows.to_pylist() == ROWS
+    table = read_data(str(path), columns=USED)
+    assert (table.rows.to_pylist(), table.folder) == (ROWS, tmp_path)
     windows = [window.rows.to_pylist() for window in read_windows(str(path), columns=USED, size=3)]
     assert [len(window) for window in windows] == [3, 3, 1]
     assert [*chain(*windows)] == ROWS
-    form = "csv" if "csv" in name.lower() else "tsv" if "tsv" in name else "jsonl"
+    (form,) = (form for form in ("csv", "tsv", "js", "parquet") if form in name.lower())
+    form = "jsonl" if form == "js" else form
     assert [row for rows, _ in read_rows(path, form, size=3) for row in rows] == ROWS
+    assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.fixture
@@ -89,8 +108,24 @@ def test_of_several_files_a_problem_names_the_one(parts, tmp_path):
         read_data(parts, columns=USED)
 
 
-def test_rows_in_memory_and_a_set_of_one_split_are_data():
-    assert read_data(ROWS, columns=USED).rows.to_pylist() == ROWS
+@pytest.mark.parametrize(
+    "data",
+    [
+        ROWS,
+        FRAME,
+        pd.DataFrame([*ROWS, ROWS[0]], index=[5, 3, 4, 9, 1, 0, 2, 7]).iloc[:7],
+        pa.Table.from_pylist(ROWS),
+        datasets.Dataset.from_list(ROWS),
+        datasets.Dataset.from_list(ROWS).cast_column("label", datasets.ClassLabel(names=["null", "x"])),
+        datasets.Dataset.from_list(ROWS[::-1]).select(range(6, -1, -1)),
+    ],
+    ids=["rows", "frame", "filtered frame", "arrow", "dataset", "class labels", "shuffled dataset"],
+)
+def test_data_in_memory_has_the_same_records(data):
+    assert read_data(data, columns=USED).rows.to_pylist() == ROWS
+
+
+def test_a_set_of_one_split_is_data():
     splits = datasets.DatasetDict({"train": datasets.Dataset.from_list(ROWS)})
     assert read_data(splits, columns=USED).rows.to_pylist() == ROWS
     splits["test"] = splits["train"]

@@ -13,9 +13,9 @@ import pyarrow.parquet
 import pytest
 
 from s3t import DataError, InputError
-from s3t.recipe import recipe_from
 from s3t.records.ingest import ingest, ingest_inputs
 from s3t.records.requests import read_requests, requested
+from tests.records import given
 
 COMPOSED = "Zoë Ångström"
 DECOMPOSED = unicodedata.normalize("NFD", COMPOSED)
@@ -28,8 +28,7 @@ MISSING = ["", None]
 
 
 def recipe(**columns):
-    fields = {"task": "text-classification", "base_model": "m", "labels": ["a", "b"]}
-    return recipe_from(fields | {"columns": {"text": "text"} | columns})
+    return given.recipe(columns={"text": "text"} | columns)
 
 
 def forms_of(folder, column, value):
@@ -110,11 +109,9 @@ def test_a_content_id_is_of_the_subject_as_it_was_given():
     assert record == "ed6a52523ce1b48c00316b8b2ee102fb4cf7c3b916f72b82b1a890438441ce1f"
 
 
-@pytest.mark.parametrize("value", [value for value in REFUSED if not isinstance(value, str)], ids=repr)
+@pytest.mark.parametrize("value", [7.5, True, b"7", ["7"]], ids=repr)
 def test_ids_of_inputs_are_told_back_as_they_are_but_of_the_same_types(value, tmp_path):
     assert ingest_inputs([{"id": " 7 ", "text": "t"}, {"id": None, "text": "u"}], recipe(id="id"))[1] == [" 7 ", ""]
-    if isinstance(value, float) and value != value:
-        return
     for data in forms_of(tmp_path, "id", value):
         with pytest.raises(DataError):
             ingest_inputs(data, recipe(id="id"))

@@ -2,7 +2,7 @@
 
 import itertools
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from s3t.core import Secret
@@ -15,6 +15,7 @@ def chosen(names, share, *, secret=SECRET):
     return {names[position] for position in replayed(names, share, secret=secret)}
 
 
+@settings(max_examples=40)
 @given(st.lists(st.text(min_size=1), unique=True, max_size=30), st.floats(0, 1), st.data())
 def test_whether_a_record_is_replayed_depends_on_no_other(names, share, data):
     left = [name for name in names if data.draw(st.booleans())]

@@ -4,42 +4,32 @@ import tempfile
 import tracemalloc
 from pathlib import Path
 
-import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from s3t.core import place_of
-from s3t.errors import DataError
 from s3t.ledger.filling import WaitingRecords, record_rows
-from s3t.records import reading, splitting
-from s3t.records.ingest import ingest
+from s3t.records import splitting
 from s3t.records.splitting import Split
-from s3t.store import rows as rows_module
 from s3t.store.rows import Cells, DuplicateFinder, count_distinct, short_digest
 from s3t.store.slices import copies_in_order, count_copies
 from s3t.store.spill import Spill
 from s3t.store.tables import rows_at
-from tests.records.splits import split_into_slices
-from tests.records.test_ingest import frame, recipe
+from tests.records.given import split_into_slices
 from tests.records.test_slices import NAMES, PLACE, SECRET, table
 
 SIZES = {"shards": 2, "slices": 3}
+PEOPLE = st.lists(st.sampled_from([None, "p", "q"]), min_size=25, max_size=25)
 
 
-@pytest.fixture(params=[1, 2, 3])
-def narrow(request, monkeypatch):
-    """Windows of few rows."""
-    for module in (rows_module, reading):
-        monkeypatch.setattr(module, "WINDOW_ROWS", request.param)
-
-
-@given(names=NAMES, window=st.integers(1, 5))
-def test_records_in_windows_are_divided_as_one_after_the_other(names, window):
-    rows, plain = table(names), {}
-    for record in names:
-        place = place_of(record, None, secret=SECRET, **SIZES)
+@given(names=NAMES, people=PEOPLE, window=st.integers(1, 5))
+def test_records_in_windows_are_divided_as_one_after_the_other(names, people, window):
+    """By the hash of their owners, in the order of their own hashes."""
+    rows, plain = table(names, subjects=people[: len(names)]), {}
+    for record, person in zip(names, people, strict=False):
+        place = place_of(record, person, secret=SECRET, **SIZES)
         plain.setdefault(place, []).append((SECRET.token("order", "record", record), record))
     split = split_into_slices(rows, secret=SECRET, **SIZES, windows=window)
     assert list(split) == sorted(split)
@@ -84,7 +74,7 @@ def test_repeated_names_are_told_with_the_first_row_of_each(rows, cut):
     assert list(zip(*map(list, names.repeated()), strict=True)) == pairs
 
 
-@given(names=NAMES, people=st.lists(st.sampled_from([None, "p", "q"]), min_size=25, max_size=25))
+@given(names=NAMES, people=PEOPLE)
 def test_waiting_records_are_those_of_the_slices_in_the_order_of_their_tokens(names, people):
     rows, expected = table(names, subjects=people[: len(names)]), []
     with Spill(Path(tempfile.gettempdir())) as spill:
@@ -94,33 +84,6 @@ def test_waiting_records_are_those_of_the_slices_in_the_order_of_their_tokens(na
             expected += record_rows(place, count_copies(part), SECRET)
             waiting.add(place, record_rows(place, count_copies(part), SECRET))
         assert list(waiting) == sorted(expected, key=lambda row: row.token)
-
-
-def test_windows_change_nothing_of_what_is_ingested(narrow, monkeypatch):
-    data = pd.DataFrame(
-        {
-            "id": [f"e\u0301{number}" for number in range(7)],
-            "text": [f"text {number % 3}" for number in range(7)],
-            "label": list("abababa"),
-            "person": ["p", None, "q", "p", None, "e\u0301", "p"],
-        }
-    )
-    wanted = recipe(columns={"id": "id", "text": "text", "label": "label", "subject": "person"})
-    found = ingest(data, wanted).rows
-    monkeypatch.undo()
-    assert found.to_pylist() == ingest(data, wanted).rows.to_pylist()
-    assert found["record"].to_pylist() == [f"\u00e9{number}" for number in range(7)]
-
-
-def test_problems_name_their_rows_across_windows(narrow):
-    data = frame(id=["x", "x"], text=["one", " "], label=["c", None])
-    with pytest.raises(DataError) as refused:
-        ingest(data, recipe())
-    message = str(refused.value)
-    assert "row 1: the id (column 'id') is a duplicate of row 0's" in message
-    assert "row 1: column 'text' is empty or blank" in message
-    assert "row 0: the label (column 'label') is outside the declared labels" in message
-    assert "row 1: the label (column 'label') does not hold" in message
 
 
 def peak(records, act):

@@ -9,17 +9,10 @@ import pyarrow as pa
 import pytest
 
 from s3t.errors import DataError
-from s3t.recipe import recipe_from
 from s3t.records.ingest import ingest, ingest_inputs, ingest_windows
+from tests.records.given import recipe
 
-RECIPE = recipe_from(
-    {
-        "task": "text-classification",
-        "base_model": "m",
-        "columns": {"id": "id", "text": "text"},
-        "labels": ["a", "b"],
-    }
-)
+RECIPE = recipe(columns={"id": "id", "text": "text"})
 
 
 def written_csv(rows, end):
@@ -33,7 +26,7 @@ def written_csv(rows, end):
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_windows_of_a_csv_file_are_its_rows_and_lines_are_an_editors(tmp_path, end):
     path, rng = tmp_path / "x.csv", random.Random(0)
-    for _ in range(40):
+    for _ in range(15):
         texts = ["".join(rng.choice("ab,\"\n é'") for _ in range(rng.randint(0, 8))) + "z" for _ in range(7)]
         path.write_bytes(written_csv([{"id": str(n), "text": text, "label": "a"} for n, text in enumerate(texts)], end))
         whole = ingest_inputs(path, RECIPE)

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import uuid
+from itertools import product
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -16,7 +17,6 @@ from s3t.records import reading
 from s3t.records.ingest import ingest
 from s3t.records.reading import read_data, read_rows, read_windows
 from s3t.records.requests import read_requests, requested_names
-from testing import tiny
 
 USED = {"id": "name", "text": "text"}
 PEOPLE = [b"%d,case number %d" % (n, n) for n in range(1, 21)]
@@ -40,9 +40,17 @@ READERS = {
 }
 
 
-@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
-@pytest.mark.parametrize("reader", READERS)
-@pytest.mark.parametrize("what", OPEN_QUOTES)
+ENDS = [b"\n", b"\r\n", b"\r"]
+
+
+@pytest.mark.parametrize(
+    ("what", "reader", "end"),
+    [
+        *product(OPEN_QUOTES, ["windows"], ENDS[:1]),
+        *product(["to a cell in quotes"], READERS, ENDS[1:2]),
+        *product(["behind rows of two lines"], ["a file", "windows"], ENDS),
+    ],
+)
 def test_a_quote_that_would_swallow_rows_is_refused_with_the_line_of_its_cell(what, reader, end, tmp_path):
     rows, line = OPEN_QUOTES[what]
     path = tmp_path / "x.csv"
@@ -53,36 +61,11 @@ def test_a_quote_that_would_swallow_rows_is_refused_with_the_line_of_its_cell(wh
     assert refused.value.__context__ is None
 
 
-LINES = [f"{n},c{n},{'pos' if n % 2 else 'neg'},case {n}" for n in range(1, 11)]
-BALANCED = {
-    "rows later": ("id,customer,label,text", {4: '5,c5,pos,"12 inch TV', 8: '9,c9,pos,TV of 12"'}, 6),
-    "in the next row": ("id,customer,label,text", {4: '5,c5,pos,"12 inch TV', 5: '6,c6,neg,TV of 12"'}, 6),
-    "before the label": ("id,customer,text,label", {4: '5,c5,"12 inch TV,pos', 5: '6,c6,TV of 12",neg'}, 6),
-    "in the first column": ("text,id,customer,label", {1: '"12 inch TV,2,c2,neg', 2: 'TV of 12",3,c3,pos'}, 3),
+OF_LABELS = {
+    "task": "text-classification",
+    "columns": {"text": "text", "label": "label"},
+    "labels": ["pos", "neg"],
 }
-
-
-@pytest.mark.parametrize("what", BALANCED)
-def test_rows_between_two_stray_quotes_are_refused_with_the_line_of_the_first(what, tmp_path, text_model):
-    """The file is whole for any reader: only what is in the cell tells."""
-    header, changed, line = BALANCED[what]
-    order = [("id", "customer", "label", "text").index(name) for name in header.split(",")]
-    rows = [",".join(row.split(",")[place] for place in order) for row in LINES]
-    for place, row in changed.items():
-        rows[place] = row
-    (tmp_path / "x.csv").write_text("\n".join([header, *rows]) + "\n")
-    with pytest.raises(
-        DataError, match=f"line {line}: column 'text' holds other rows, between a stray quote"
-    ) as refused:
-        ingest(tmp_path / "x.csv", labelled(text_model))
-    assert "TV" not in str(refused.value)
-
-
-def labelled(model):
-    columns = {"id": "id", "subject": "customer", "text": "text", "label": "label"}
-    return recipe_from(tiny.recipe(model) | {"columns": columns, "labels": ["pos", "neg"]})
-
-
 OF_NUMBERS = {"task": "text-regression", "columns": {"text": "text", "label": "score"}}
 OF_TAGS = {
     "task": "text-multi-label-classification",
@@ -91,7 +74,10 @@ OF_TAGS = {
 }
 OF_ANSWERS = {"task": "causal-lm", "columns": {"prompt": "text", "completion": "more"}}
 OF_TEXTS = {"task": "causal-lm", "columns": {"text": "text"}}
-WITHOUT_KNOWN_LABEL = {
+HEADERS = {
+    "id,customer,label,text": OF_LABELS,
+    "id,customer,text,label": OF_LABELS,
+    "text,id,customer,label": OF_LABELS,
     "id,customer,text,score": OF_NUMBERS,
     "text,score": OF_NUMBERS,
     "id,customer,text,tags": OF_TAGS,
@@ -115,6 +101,7 @@ def rows_of(header, texts):
         "customer": lambda n: f"c{n}",
         "mail": lambda n: f"{chr(97 + n) * 3}@x.org",
         "text": lambda n: texts[n - 1],
+        "label": lambda n: "pos" if n % 2 else "neg",
         "more": lambda n: f"answer {n}",
         "score": lambda n: f"{n / 4 - 1:.2f}",
         "tags": lambda n: ";".join("abcd"[n % 3 : n % 3 + 1 + n % 2]),
@@ -123,22 +110,27 @@ def rows_of(header, texts):
 
 
 def taken_in(path, header, model):
-    content = WITHOUT_KNOWN_LABEL[header]
+    content = HEADERS[header]
     owners = {ROLES[name]: name for name in header.split(",") if name in ROLES}
     return ingest(path, recipe_from(content | {"base_model": str(model), "columns": content["columns"] | owners}))
 
 
-@pytest.mark.parametrize("last", [6, 9])
-@pytest.mark.parametrize("header", WITHOUT_KNOWN_LABEL)
-def test_rows_that_no_known_label_tells_are_refused_between_two_stray_quotes(header, last, tmp_path, text_model):
+LASTS = [("id,customer,label,text", 9), ("id,text", 9), ("text,id", 9), ("text,score", 9)]
+
+
+@pytest.mark.parametrize(("header", "last"), [*product(HEADERS, [6]), *LASTS])
+def test_rows_between_two_stray_quotes_are_refused_with_the_line_of_the_first(header, last, tmp_path, text_model):
+    """The file is whole for any reader: only what is in the cell tells."""
     texts = [{5: '"12 inch TV', last: 'TV of 12"'}.get(n, f"case {n}") for n in range(1, 11)]
     lines = [header, *(",".join(row) for row in rows_of(header.split(","), texts))]
     (tmp_path / "x.csv").write_text("\n".join(lines))
-    with pytest.raises(DataError, match="line 6: column 'text' holds other rows, between a stray quote"):
+    told = "line 6: column 'text' holds other rows, between a stray quote"
+    with pytest.raises(DataError, match=told) as refused:
         taken_in(tmp_path / "x.csv", header, text_model)
+    assert "TV" not in str(refused.value)
 
 
-@pytest.mark.parametrize("header", WITHOUT_KNOWN_LABEL)
+@pytest.mark.parametrize("header", HEADERS)
 def test_texts_of_several_lines_and_commas_are_no_rows(header, tmp_path, text_model):
     texts = [
         "Dear Sir,\nI ask, again, and\nthank you",

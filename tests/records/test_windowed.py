@@ -3,6 +3,7 @@
 import json
 import tempfile
 from dataclasses import replace
+from itertools import cycle, product
 from pathlib import Path
 
 import pandas as pd
@@ -11,13 +12,13 @@ import pytest
 
 from s3t.core import Secret
 from s3t.errors import DataError
-from s3t.recipe import recipe_from
 from s3t.records.ingest import ingest, ingest_into
 from s3t.records.reading import read_windows
 from s3t.records.splitting import Split
 from s3t.store.spill import Spill
 from s3t.tasks import TASKS
-from tests.records.splits import split_into_slices
+from tests.records import given
+from tests.records.given import split_into_slices
 
 SECRET = Secret(salt="salt")
 SIZES = {"shards": 2, "slices": 4}
@@ -27,13 +28,12 @@ ROWS = 40
 
 def recipe(group=None, *, task="text-classification", labels=("a", "b"), **columns):
     inputs = replace(TASKS[task].inputs, window_rows=3)
-    content = {
-        "task": replace(TASKS[task], inputs=inputs),
-        "base_model": "m",
-        "columns": {"text": "text", "label": "label"} | columns,
-    }
-    content |= {"labels": list(labels)} if isinstance(labels, tuple) else {"labels": labels} if labels else {}
-    return recipe_from(content | {"partition": SIZES | ({"group": group} if group else {})})
+    return given.recipe(
+        task=replace(TASKS[task], inputs=inputs),
+        columns={"text": "text", "label": "label"} | columns,
+        labels=list(labels) if isinstance(labels, tuple) else labels,
+        partition=SIZES | ({"group": group} if group else {}),
+    )
 
 
 def frame(**columns):
@@ -80,7 +80,7 @@ RECIPES = {
     "groups": recipe(GROUP, id="id", subject="person"),
     "groups without ids": recipe(GROUP, subject="person"),
     "labels": recipe(id="id", labels="infer"),
-    "numbers": recipe(id="id", task="text-regression", labels=None, label="number"),
+    "numbers": recipe(id="id", task="text-regression", labels=..., label="number"),
 }
 
 
@@ -91,8 +91,7 @@ def in_windows(data, wanted):
         return labels, {place: rows.to_pylist() for place, rows in split.items()}
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize(("name", "form"), [*product(RECIPES, ["csv"]), *product(["groups without ids"], FORMS)])
 def test_records_are_those_that_are_read_at_once(name, form, tmp_path):
     data = FORMS[form](frame(), tmp_path)
     records = ingest(data, RECIPES[name])
@@ -122,8 +121,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize(("name", "form"), [*product(WRONG, ["csv"]), *zip(WRONG, cycle(FORMS))])
 def test_what_is_wrong_is_told_as_of_what_is_read_at_once(name, form, tmp_path):
     table, wanted = WRONG[name]
     data = FORMS[form](table, tmp_path)

@@ -4,6 +4,8 @@ import pytest
 
 import s3t
 from testing import tiny
+from testing.language import language_recipe, make_language_model, prompt_table
+from tests.run.worlds import SMALL, trained_run
 
 
 @pytest.fixture(scope="session")
@@ -20,3 +22,16 @@ def deferring_once(state_of_all, tmp_path_factory, text_model):
 def deferring(deferring_once, tmp_path):
     """A copy of that folder, for one test to spoil."""
     return tiny.copy_run(deferring_once, tmp_path / "run")
+
+
+@pytest.fixture(scope="session")
+def llama(tmp_path_factory):
+    return make_language_model(tmp_path_factory.mktemp("llama"))
+
+
+@pytest.fixture(scope="session")
+def language_once(state_of_all, tmp_path_factory, llama):
+    """The folder of a small trained run of a language model, to be copied."""
+    folder = tmp_path_factory.mktemp("language") / "run"
+    trained_run(folder, language_recipe(llama, **SMALL), prompt_table()).close()
+    return folder

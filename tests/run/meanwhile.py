@@ -4,22 +4,36 @@ import threading
 import time
 from contextlib import contextmanager
 
-from s3t import WorkStep
+from s3t import StageStart, WorkStep
 from s3t.prediction.generation import TextBatch
 from testing.roles import roles
 
 
 class Meanwhile:
-    """A progress listener that does something, once, at the first step."""
+    """Progress that keeps what it hears, and does something at the first step, or at the first of a stage."""
 
-    def __init__(self, action):
-        self.action = action
-        self.done = False
+    def __init__(self, action=lambda: None, *, stage=None):
+        self.action, self.stage = action, stage
+        self.events, self.now, self.done = [], None, False
 
     def __call__(self, event):
-        if isinstance(event, WorkStep) and not self.done:
+        self.events.append(event)
+        if isinstance(event, StageStart):
+            self.now = event.stage
+        if isinstance(event, WorkStep) and not self.done and self.stage in (None, self.now):
             self.done = True
             self.action()
+
+    def heard(self, *kinds):
+        return [event for event in self.events if isinstance(event, kinds)]
+
+
+def until(true, *, seconds=30.0):
+    """Wait for what takes a tenth of that."""
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 @contextmanager

@@ -50,10 +50,6 @@ class Sleeper:
         assert self._process.returncode == 0
         return json.loads(said)
 
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.communicate(timeout=60)
-
 
 @contextmanager
 def _nobody_writing(run: Path) -> Iterator[None]:

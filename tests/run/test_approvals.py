@@ -2,7 +2,6 @@
 
 import itertools
 import time
-from contextlib import contextmanager
 from datetime import timedelta
 from types import SimpleNamespace
 
@@ -12,14 +11,7 @@ import s3t
 from s3t.deletion import protocol
 from s3t.deletion.acceptance import Acceptor
 from s3t.deletion.holding import Limits
-from s3t.errors import (
-    DecidedError,
-    InputError,
-    IntegrityError,
-    KeyDestroyedError,
-    StorageError,
-    TooManyHeldError,
-)
+from s3t.errors import DecidedError, InputError, IntegrityError, KeyDestroyedError, TooManyHeldError
 from s3t.ledger import schema
 from s3t.ledger.rows import Rows
 from s3t.ledger.servers import HOUR
@@ -80,22 +72,27 @@ def test_a_share_of_a_shard_counts_whoever_asks(run):
     assert ask(run, records=[name for name in place if place[name] == 1][:1], caller="other", limits=limits) is None
 
 
-def test_what_takes_nothing_is_not_held(run):
+def test_what_takes_nothing_and_a_strict_request_for_an_unknown_name_are_not_held(run):
     run.delete(records=["r0"])
     assert ask(run, records=["r0", "nobody"]) is None
+    assert ask(run, subjects=["p1", "nobody"], strict=True) is None
+    assert ask(run, subjects=["p1"], strict=True).state == "held"
+    with pytest.raises(InputError, match="none was held under the id 'nix'"):
+        run.approvals.approve("nix", by="ops")
 
 
-def test_a_held_request_changes_nothing_and_its_names_are_nowhere(run):
+def test_a_held_request_changes_nothing_and_its_names_are_nowhere(run, tmp_path):
     before = run.status().to_json()
     held = ask(run, records=["r3"], subjects=["p0"], key="ticket-secret")
     assert (held.state, held.records, held.asked_by) == ("held", 4, "app")
+    assert run.approvals.impact(held).deleted == 4
     assert run.status().to_json() == before
     assert state_of(run, records=["r0", "r3"]) == ["present", "present"]
     ledger = b"".join(path.read_bytes() for path in run.path.glob("ledger.sqlite*"))
-    for name in (b"r3", b"p0", b"ticket-secret"):
-        assert name not in str(held.to_json()).encode()
-        if len(name) > 2:
-            assert name not in ledger
+    assert b"ticket-secret" not in ledger
+    assert not any(name in str(held.to_json()) for name in ("r3", "p0", "ticket-secret"))
+    with s3t.Run.clone(run.path, tmp_path / "clone") as clone:
+        assert (clone.approvals.all(), names_in(clone)) == ((), [])
 
 
 def test_approved_by_another_it_is_the_deletion_that_was_asked_for(run, tmp_path):
@@ -156,12 +153,13 @@ def test_one_that_is_made_again_is_held_once(run):
     assert run.delete(subjects=["p1"], key="ticket").repeated
 
 
-def test_a_refused_one_deletes_nothing_and_stays_refused(run):
+def test_a_refused_one_deletes_nothing_and_stays_refused_for_a_reason_in_one_line(run):
     held = ask(run, subjects=["p0"], key="ticket")
-    with pytest.raises(InputError, match="reason"):
-        run.approvals.refuse(held.id, by="ops", reason=" ")
-    refused = run.approvals.refuse(held.id, by="ops", reason="the token was stolen")
-    assert (refused.state, refused.reason) == ("refused", "the token was stolen")
+    for wrong in ("", "  ", "one\0two", "one\ntwo", "x" * 501):
+        with pytest.raises(InputError, match="reason: give 1 to 500 characters in one line"):
+            run.approvals.refuse(held.id, by="ops", reason=wrong)
+    refused = run.approvals.refuse(held.id, by="ops", reason="déjà fait\u202f: n°\u00a07\n")
+    assert (refused.state, refused.reason) == ("refused", "déjà fait\u202f: n°\u00a07")
     assert state_of(run, subjects=["p0"]) == ["present"]
     with pytest.raises(InputError, match="was refused"):
         run.approvals.approve(held.id, by="ops")
@@ -172,26 +170,24 @@ class Killed(BaseException):
     """In the place of a signal."""
 
 
-@contextmanager
-def killed_at_acceptance(part=0):
-    """Whatever is accepted first is killed before it, or a later part of a request."""
+def approved_and_killed(run, *every, part=0):
+    """Each is approved, and killed before it is accepted, or a later part of it."""
     accept, left = Acceptor.accept, itertools.count()
 
     def act(self, batches, *incoming):
-        if next(left) == part:
+        if next(left) % (part + 1) == part:
             raise Killed
         return accept(self, batches, *incoming)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Acceptor, "accept", act)
-        with pytest.raises(Killed):
-            yield
+    for held in every:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Acceptor, "accept", act)
+            with pytest.raises(Killed):
+                run.approvals.approve(held.id, by="ops")
 
 
-def opened_again(run):
-    path = run.path
-    run.close()
-    s3t.Run.open(path).close()
+def opened_by_another(run):
+    s3t.Run.open(run.path).close()
 
 
 def looked_at_for_a_while(run):
@@ -208,15 +204,15 @@ def erased(run):
     assert state_of(run, subjects=["p0"]) == ["erased"]
 
 
-@pytest.mark.parametrize("goes_on", [opened_again, erased, looked_at_for_a_while])
-def test_an_approval_that_was_killed_before_it_was_carried_out_goes_on(run, made, tmp_path, goes_on):
+@pytest.mark.parametrize("goes_on", [opened_by_another, erased, looked_at_for_a_while])
+def test_an_approval_that_was_killed_before_it_was_carried_out_goes_on(run, goes_on):
     held = ask(run, subjects=["p0"], key="ticket")
-    with killed_at_acceptance():
-        run.approvals.approve(held.id, by="ops")
+    approved_and_killed(run, held)
     assert f"request {held.id} for deletion is approved, and not carried out yet" in "".join(run.status().warnings)
     with pytest.raises(InputError, match="was approved by ops"):
         run.approvals.refuse(held.id, by="other", reason="too late")
     goes_on(run)
+    assert run.approvals.approve(held.id, by="third").deletion == 1
     with s3t.Run.open(run.path) as again:
         assert again.approvals.find(held.id).state == "done"
         assert state_of(again, subjects=["p0"]) == ["erased"]
@@ -233,8 +229,7 @@ def test_an_approval_after_which_nothing_answers_is_told_by_the_next_opening_and
     tiny.change_recipe(trained.path, deletion={})
     with s3t.Run.open(trained.path) as run:
         held = ask(run, records=tiny.text_table().id[:-1])
-        with killed_at_acceptance():
-            run.approvals.approve(held.id, by="ops")
+        approved_and_killed(run, held)
     with s3t.Run.open(trained.path) as run:
         (outage,) = run.status().outage
         assert f"request {held.id}, approved, was carried out: {outage}" in caplog.text
@@ -247,29 +242,17 @@ def test_one_of_several_parts_that_was_killed_between_two_goes_on_with_the_rest(
     monkeypatch.setattr(protocol, "BATCH_NAMES", 2)
     names = ["r1", "r2", "r3", "r4", "r5"]
     held = ask(run, records=names)
-    with killed_at_acceptance(part=1):
-        run.approvals.approve(held.id, by="ops")
+    approved_and_killed(run, held, part=1)
     assert state_of(run, records=names).count("present") == 3
-    opened_again(run)
+    opened_by_another(run)
     with s3t.Run.open(run.path) as again:
         assert state_of(again, records=names) == ["erased"] * 5
         assert again.approvals.find(held.id).state == "done"
 
 
-def test_two_that_approve_at_the_same_moment_delete_once(run):
-    held = ask(run, subjects=["p0"])
-    with killed_at_acceptance():
-        run.approvals.approve(held.id, by="ops")
-    with s3t.Run.open(run.path) as replica:  # goes on with it
-        assert replica.approvals.find(held.id).state == "done"
-    assert run.approvals.approve(held.id, by="third").deletion == 1
-    assert len(run.log()) == 2
-
-
 def test_a_key_that_other_names_have_taken_since_the_approval_does_not_stop_it(run):
     held = ask(run, subjects=["p0"], key="ticket")
-    with killed_at_acceptance():
-        run.approvals.approve(held.id, by="ops")
+    approved_and_killed(run, held)
     run.delete(subjects=["p1"], key="ticket")
     run.erase()
     assert state_of(run, subjects=["p0", "p1"]) == ["erased", "erased"]
@@ -278,9 +261,7 @@ def test_a_key_that_other_names_have_taken_since_the_approval_does_not_stop_it(r
 
 def test_the_secret_is_not_destroyed_before_what_is_approved_is_carried_out(run):
     held, fails = ask(run, subjects=["p0"]), ask(run, subjects=["p1"])
-    for one in (held, fails):
-        with killed_at_acceptance():
-            run.approvals.approve(one.id, by="ops")
+    approved_and_killed(run, held, fails)
     lose_names(run, fails)
     with pytest.raises(InputError, match=f"request {fails.id} is approved, and not carried out yet: .*held_names"):
         run.destroy_key()
@@ -297,73 +278,44 @@ def test_a_run_without_its_secret_takes_no_approval(run):
         assert again.approvals.find(held.id).state == "held"
 
 
+def change(run, statement):
+    with roles(run).ledger.writing() as transaction:
+        transaction.rows.connection.execute(statement)
+
+
 def lose_names(run, held):
-    with roles(run).ledger.writing() as transaction:
-        transaction.rows.connection.execute(schema.held_names.delete().where(schema.held_names.c.held == held.id))
+    change(run, schema.held_names.delete().where(schema.held_names.c.held == held.id))
 
 
-def test_what_another_request_has_deleted_meanwhile_ends_it(run):
-    held = ask(run, records=["r3"])
-    run.delete(records=["r3"])
-    done = run.approvals.approve(held.id, by="ops")
-    assert (done.state, done.deletion) == ("done", None)
+LOST_NAMES = schema.held_names.delete().where(schema.held_names.c.is_subject == 1)
 
 
-@pytest.mark.parametrize("asked", [{"records": ["r0"]}, {"subjects": ["p0"]}])
-def test_a_record_that_the_ledger_has_lost_is_found_in_the_slices_by_its_token(run, asked):
+@pytest.mark.parametrize(
+    ("asked", "lost", "told"),
+    [
+        ({"records": ["r0"]}, schema.records.delete(), "reconcile"),
+        ({"subjects": ["p0"]}, schema.records.delete(), "reconcile"),
+        ({"records": ["r0"], "subjects": ["p1"]}, LOST_NAMES, "held_names"),
+    ],
+)
+def test_what_the_ledger_has_lost_stops_the_approval(run, asked, lost, told):
+    """A record is found in the slices by its token."""
     held = ask(run, **asked)
-    with roles(run).ledger.writing() as transaction:
-        transaction.rows.connection.execute(schema.records.delete())
-    with pytest.raises(IntegrityError, match="reconcile"):
+    change(run, lost)
+    with pytest.raises(IntegrityError, match=told):
         run.approvals.approve(held.id, by="ops")
-
-
-def test_what_it_would_do_is_told_while_it_waits(run):
-    outcome = run.approvals.impact(ask(run, subjects=["p0"]))
-    assert outcome.deleted == 3
-    assert state_of(run, subjects=["p0"]) == ["present"]
-
-
-def test_a_strict_request_with_an_unknown_name_is_not_held(run):
-    assert ask(run, subjects=["p0", "nobody"], strict=True) is None
-    assert ask(run, subjects=["p0"], strict=True).state == "held"
-
-
-def test_a_clone_has_none_of_its_source(run, tmp_path):
-    ask(run, subjects=["p0"])
-    with s3t.Run.clone(run.path, tmp_path / "clone") as clone:
-        assert clone.approvals.all() == ()
-        assert names_in(clone) == []
-
-
-def test_an_unknown_id_says_so(run):
-    with pytest.raises(InputError, match="none was held under the id 'nix'"):
-        run.approvals.approve("nix", by="ops")
-
-
-def test_a_name_that_the_ledger_has_lost_stops_the_approval(run):
-    held = ask(run, records=["r0"], subjects=["p1"])
-    with roles(run).ledger.writing() as transaction:
-        transaction.rows.connection.execute(schema.held_names.delete().where(schema.held_names.c.is_subject == 1))
-    with pytest.raises(IntegrityError, match="held_names"):
-        run.approvals.approve(held.id, by="ops")
-    assert state_of(run, records=["r0"]) == ["present"]
 
 
 @pytest.mark.parametrize("damaged", ["held", "held_names"])
 def test_one_that_fails_keeps_no_other_and_no_opening_from_going_on(run, damaged, caplog):
     every = [ask(run, subjects=[f"p{number}"]) for number in range(3)]
-    for held in every:
-        with killed_at_acceptance():
-            run.approvals.approve(held.id, by="ops")
+    approved_and_killed(run, *every)
     fails = sorted(every, key=lambda held: held.id)[0]
     goes_on = [held for held in every if held is not fails]
     if damaged == "held_names":
         lose_names(run, fails)
     else:
-        with roles(run).ledger.writing() as transaction:
-            row = schema.held.update().where(schema.held.c.id == fails.id)
-            transaction.rows.connection.execute(row.values(names=7))
+        change(run, schema.held.update().where(schema.held.c.id == fails.id).values(names=7))
     run.close()
     with s3t.Run.open(run.path) as again:
         assert [again.approvals.find(held.id).state for held in goes_on] == ["done"] * 2
@@ -374,46 +326,24 @@ def test_one_that_fails_keeps_no_other_and_no_opening_from_going_on(run, damaged
             again.approvals.approve(fails.id, by="ops")
 
 
-def test_an_error_after_the_decision_says_that_it_is_approved(run):
-    held = ask(run, subjects=["p0"])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Acceptor, "accept", refuse)
-        with pytest.raises(StorageError, match="is approved already") as refused:
-            run.approvals.approve(held.id, by="ops")
-    assert refused.value.aftermath.changed
-    run.erase()
-    assert state_of(run, subjects=["p0"]) == ["erased"]
-
-
-def refuse(*_arguments):
-    raise StorageError("the disk is full")
-
-
-def test_a_key_that_was_used_for_other_names_since_can_only_be_refused(run):
-    held = ask(run, subjects=["p0"], key="ticket")
+def test_a_key_that_was_used_since_names_its_deletion_or_with_other_names_can_only_be_refused(run):
+    done, held = ask(run, subjects=["p0"], key="done"), ask(run, subjects=["p2"], key="ticket")
+    generation = run.delete(subjects=["p0"], key="done").generation
+    assert run.approvals.approve(done.id, by="ops").deletion == generation
     run.delete(subjects=["p1"], key="ticket")
+    assert run.approvals.impact(held).deleted == 3  # shown all the same
     with pytest.raises(DecidedError, match="used for other names since"):
         run.approvals.approve(held.id, by="ops")
     assert run.approvals.refuse(held.id, by="ops", reason="key taken").state == "refused"
 
 
-def test_one_that_was_carried_out_with_its_key_elsewhere_names_that_deletion(run):
-    held = ask(run, subjects=["p0"], key="ticket")
-    generation = run.delete(subjects=["p0"], key="ticket").generation
-    assert run.approvals.approve(held.id, by="ops").deletion == generation
-
-
-def test_what_can_only_be_refused_is_shown_all_the_same(run):
-    held = ask(run, subjects=["p0"], key="ticket")
-    run.delete(subjects=["p1"], key="ticket")
-    assert run.approvals.impact(held).deleted == 3
-
-
-def test_other_names_with_the_key_of_a_request_that_is_under_way_count_beside_it(run):
+def test_a_repeated_request_counts_once_and_other_names_with_its_key_beside_it(run):
     limits = Limits(records=3, share=None)
-    assert ask(run, subjects=["p0"], key="ticket", limits=limits) is None  # three records; not carried out yet
+    for _ in range(4):  # a client repeats what was answered with 503
+        assert ask(run, subjects=["p0"], key="ticket", limits=limits) is None  # three records; not carried out yet
     assert ask(run, records=["r1"], key="ticket", limits=limits).why.startswith("1 record, 3 by this caller")
-    assert ask(run, records=["r2"], key="another", limits=limits).state == "held"
+    for key in ("another", None):
+        assert ask(run, records=["r2"], key=key, limits=limits).state == "held"
 
 
 def test_as_many_as_may_wait_are_held_for_each_caller(run, monkeypatch):
@@ -427,32 +357,11 @@ def test_as_many_as_may_wait_are_held_for_each_caller(run, monkeypatch):
     assert ask(run, records=["r2"]).state == "held"
 
 
-def test_a_reason_may_have_any_characters_of_a_line(run):
-    held = ask(run, records=["r0"])
-    assert (
-        run.approvals.refuse(held.id, by="ops", reason="déjà fait\u202f: n°\u00a07\n").reason
-        == "déjà fait\u202f: n°\u00a07"
-    )
-
-
-@pytest.mark.parametrize("reason", ["", "  ", "one\0two", "one\ntwo", "x" * 501])
-def test_a_reason_is_a_line_of_text(run, reason):
-    held = ask(run, records=["r0"])
-    with pytest.raises(InputError, match="1 to 500 characters in one line"):
-        run.approvals.refuse(held.id, by="ops", reason=reason)
-
-
-def test_a_repeated_request_counts_once(run):
-    limits = Limits(records=3, share=None)
-    for _ in range(4):  # a client repeats what was answered with 503
-        assert ask(run, subjects=["p0"], key="ticket", limits=limits) is None
-    assert ask(run, records=["r1"], limits=limits).state == "held"
-
-
-def test_a_key_of_a_request_that_took_nothing_is_free_and_held_once_again(run):
+def test_what_another_request_has_deleted_meanwhile_ends_it_and_its_key_is_free_again(run):
     first = ask(run, records=["r3"], key="ticket")
     run.delete(records=["r3"])
-    assert run.approvals.approve(first.id, by="ops").deletion is None
+    done = run.approvals.approve(first.id, by="ops")
+    assert (done.state, done.deletion) == ("done", None)
     second = ask(run, records=["r4"], key="ticket")
     assert ask(run, records=["r4"], key="ticket").id == second.id
     assert len(run.approvals.all()) == 2

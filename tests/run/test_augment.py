@@ -7,27 +7,17 @@ import pytest
 import s3t
 from s3t.run import material
 from testing import tiny
-from tests.run.worlds import SIZES, SMALL, make_worlds
+from tests.run.worlds import SMALL, assert_deletions_are_exact, make_worlds, trained_run
 
 
 @pytest.fixture
-def size():
-    return SMALL
-
-
-@pytest.fixture
-def recipe(size, image_model):
-    return tiny.recipe(image_model, kind="image", **size) | {"image": {"crop": 1, "flip": True}}
+def recipe(image_model):
+    return tiny.recipe(image_model, kind="image", **SMALL) | {"image": {"crop": 1, "flip": True}}
 
 
 @pytest.mark.integration
-@SIZES
 def test_images_that_vary_are_forgotten_exactly(recipe, tmp_path):
-    worlds = make_worlds(tmp_path, recipe, tiny.image_table(), [["r0"], ["r3", "r4"]])
-    assert worlds.forgot.recipe.training.trunk_cache is False
-    worlds.assert_exact()
-    assert worlds.forgot.audit(replay=3).ok
-    worlds.close()
+    assert_deletions_are_exact(tmp_path, recipe, tiny.image_table(), [["r0"], ["r3", "r4"]])
 
 
 def test_every_epoch_and_stage_sees_other_images(recipe, tmp_path, monkeypatch):
@@ -40,9 +30,10 @@ def test_every_epoch_and_stage_sees_other_images(recipe, tmp_path, monkeypatch):
         return found
 
     monkeypatch.setattr(material, "augmented", noted)
-    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.image_table()) as run:
-        run.train()
+    with trained_run(tmp_path / "run", recipe, tiny.image_table()) as run:
         stages = len(run.inventory().alive)
+        assert run.recipe.training.trunk_cache is False
+        assert run.audit(replay=1).ok
     assert len({seed for _, seed, _ in seen}) == stages * 2  # epochs
     by_record = {}
     for record, _, image in seen:

@@ -5,12 +5,11 @@ import pytest
 import torch
 from sklearn.utils.class_weight import compute_class_weight
 
-import s3t
 from s3t.errors import RecipeError
 from s3t.recipe import recipe_from
 from s3t.tasks import TASKS
 from testing import tiny
-from tests.run.worlds import make_worlds
+from tests.run.worlds import SMALL, assert_deletions_are_exact, trained_run
 
 TARGET = TASKS["text-classification"].target
 LABELS = ["a", "b", "c"]
@@ -37,17 +36,14 @@ def test_a_run_that_forgot_equals_one_that_never_knew(text_model, tmp_path):
     table = tiny.text_table(40)
     rare = table.label == "b"
     recipe = tiny.recipe(text_model, sequences={"budget": 1}, training={"epochs": 1, "class_weight": "balanced"})
-    worlds = make_worlds(tmp_path, recipe, table, [list(table[rare].id[:-1]), [table.id.iloc[0]]])
-    worlds.assert_exact()
-    worlds.close()
+    assert_deletions_are_exact(tmp_path, recipe, table, [list(table[rare].id[:-1]), [table.id.iloc[0]]])
 
 
 def test_a_label_of_more_weight_is_answered_more_often(text_model, tmp_path):
-    table, found = tiny.text_table(40), []
-    for number, weights in enumerate([None, {"b": 50.0}]):
-        recipe = tiny.recipe(text_model, sequences={"budget": 1}, training={"class_weight": weights})
-        with s3t.Run.create(tmp_path / str(number), recipe=recipe, data=table) as run:
-            run.train()
+    table, found = tiny.text_table(), []
+    for name, weights in (("even", None), ("uneven", {"b": 50.0})):
+        recipe = tiny.recipe(text_model, **SMALL, training={"class_weight": weights})
+        with trained_run(tmp_path / name, recipe, table) as run:
             found.append(list(run.predict(table.text.tolist()).predicted).count("b"))
     assert found[1] > found[0]
 

@@ -13,9 +13,8 @@ from testing import tiny
 
 
 @pytest.fixture
-def run(text_model, tmp_path):
-    s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(text_model), data=tiny.text_table()).close()
-    return tmp_path / "run"
+def run(trained_once, tmp_path):
+    return tiny.copy_run(trained_once, tmp_path / "run")
 
 
 def refused(run):
@@ -24,15 +23,13 @@ def refused(run):
     return str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("old", "new"), [('"a"', '"c"'), ('"version": "', '"version": "9'), ('"format": 1', '"format": 2')]
-)
-def test_a_run_json_that_changed_is_refused(run, old, new):
+def test_a_run_json_that_changed_is_refused(run):
     path = run / "run.json"
     content = path.read_text()
-    assert old in content
-    path.write_text(content.replace(old, new, 1))
-    assert "run.json" in refused(run)
+    for old, new in (('"a"', '"c"'), ('"version": "', '"version": "9'), ('"format": 1', '"format": 2')):
+        assert old in content
+        path.write_text(content.replace(old, new, 1))
+        assert "run.json" in refused(run)
     path.write_text(content)
     s3t.Run.open(run).close()
 

@@ -1,9 +1,6 @@
 """The ensemble's bits are a function of inputs and live stages, and nothing of a deleted record stays resident."""
 
 import gc
-import json
-import subprocess
-import sys
 import weakref
 
 import numpy as np
@@ -16,6 +13,7 @@ from s3t.prediction.ensemble import Ensemble, Resident
 from s3t.records.ingest import ingest
 from testing import tiny
 from testing.roles import roles
+from tests.run.worlds import trained_run
 
 WAYS = {
     "text, lora": ("text", {}),
@@ -26,85 +24,56 @@ WAYS = {
 }
 
 
-@pytest.fixture(params=WAYS)
-def made(request, text_model, image_model, tmp_path):
-    """A run of three shards that has lost records, so that its members have several depths; a table, and its recipe."""
-    kind, changes = WAYS[request.param]
-    model, table = (text_model, tiny.text_table(40)) if kind == "text" else (image_model, tiny.image_table(40))
-    shared = {"partition": {"shards": 3}, "sequences": {"budget": 2}, "prediction": {"batch_size": 8}}
-    recipe = tiny.recipe(model, kind=kind, **shared, **changes)
-    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=table) as run:
-        run.train()
-        yield run, table, recipe
-
-
 def bits(answer):
     return answer.logits.tobytes()
 
 
-def in_another_process(path, table, folder):
-    """What a process that has only just opened the run answers."""
-    table.to_parquet(folder / "inputs.parquet")
-    code = (
-        "import s3t, sys, hashlib, json\n"
-        f"with s3t.Run.open({str(path)!r}) as run: answer = run.predict({str(folder / 'inputs.parquet')!r})\n"
-        "print(json.dumps([answer.logits.tobytes().hex(), answer.members]))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    content, members = json.loads(done.stdout)
-    return bytes.fromhex(content), tuple((shard, tuple(prefix), *rest) for shard, prefix, *rest in members)
-
-
-def delete_until(run, table, wanted):
-    """Delete record after record until the members' depths are as wanted."""
-    for record in table.id:
-        if wanted(run.status().depths):
-            return
-        run.delete(records=[record])
-    raise AssertionError("the depths never became what the test needs")
+def opened_anew(run, table):
+    """What a handle that has only just opened the run answers."""
+    with s3t.Run.open(run.path) as fresh:
+        answer = fresh.predict(table)
+        return bits(answer), answer.members
 
 
 @pytest.mark.integration
-def test_bits_do_not_depend_on_what_was_answered_deleted_or_kept_before(made, tmp_path):
-    run, table, recipe = made
-    whole = run.predict(table)
-    run.evaluate(table)  # more members, of all depths
-    run.predict(table[:3])
-    assert bits(run.predict(table)) == bits(whole)
-    delete_until(run, table, lambda depths: 0 in depths and len(set(depths)) > 1)
-    cut = run.predict(table)
-    assert len(cut.members) < 3  # a shard is dead
-    fresh, members = in_another_process(run.path, table, tmp_path)
-    assert members == cut.members
-    assert fresh == bits(cut)
-    run.repair()
-    assert in_another_process(run.path, table, tmp_path) == (bits(run.predict(table)), run.predict(table).members)
-    left = table[~table.id.isin(deleted(run, table))]
-    with s3t.Run.create(tmp_path / "never-knew", recipe=recipe, data=left) as other:
-        other.train()
-        assert bits(other.predict(table)) == bits(run.predict(table))
-
-
-def deleted(run, table):
-    return {record for record, found in zip(table.id, run.locate(records=list(table.id)), strict=True) if found.deleted}
+@pytest.mark.parametrize("way", WAYS)
+def test_bits_do_not_depend_on_what_was_answered_deleted_or_kept_before(way, text_model, image_model, tmp_path):
+    """Of three shards, whose members have several depths once they have lost records."""
+    kind, changes = WAYS[way]
+    model, table = (text_model, tiny.text_table(40)) if kind == "text" else (image_model, tiny.image_table(40))
+    shared = {"partition": {"shards": 3}, "sequences": {"budget": 2}, "prediction": {"batch_size": 8}}
+    recipe = tiny.recipe(model, kind=kind, **shared, **changes)
+    with trained_run(tmp_path / "run", recipe, table) as run:
+        whole = run.predict(table)
+        run.evaluate(table)  # more members, of all depths
+        run.predict(table[:3])
+        assert bits(run.predict(table)) == bits(whole)
+        waiting = iter(table.id)
+        while 0 not in run.status().depths or len(set(run.status().depths)) == 1:
+            run.delete(records=[next(waiting)])
+        cut = run.predict(table)
+        assert len(cut.members) < 3  # a shard is dead
+        assert opened_anew(run, table) == (bits(cut), cut.members)
+        run.repair()
+        repaired = run.predict(table)
+        assert opened_anew(run, table) == (bits(repaired), repaired.members)
+        with trained_run(tmp_path / "never-knew", recipe, table[table.id.isin([*waiting])]) as never_knew:
+            assert bits(never_knew.predict(table)) == bits(repaired)
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("budget", [0, 8000, "1GiB"])
-def test_the_budget_of_residency_changes_no_bit(budget, text_model, tmp_path):
-    table = tiny.text_table()
-    answers = []
-    for name, changes in (("default", {}), ("other", {"adapter_memory": budget})):
-        recipe = tiny.recipe(text_model, prediction={"merged_memory": 0, **changes})
-        with s3t.Run.create(tmp_path / name, recipe=recipe, data=table) as run:
-            run.train()
-            answers += [bits(run.predict(table)), bits(run.predict(table))]
-            resident = roles(run).loaded.get().resident
-            assert resident.used <= run.recipe.prediction.adapter_memory
-            assert bool(resident.keys) == (budget != 0 or name == "default")
-            assert in_memory(run) <= run.recipe.prediction.adapter_memory
-            answers.append(str(run.evaluate(table).to_json()))
-    assert answers[:3] == answers[3:]
+def test_the_budget_of_residency_changes_no_bit(trained_once, tmp_path):
+    answers = set()
+    for budget in (0, 8000, "1GiB"):
+        path = tiny.copy_run(trained_once, tmp_path / str(budget))
+        tiny.change_recipe(path, prediction={"merged_memory": 0, "adapter_memory": budget})
+        with s3t.Run.open(path) as run:
+            answers |= {bits(run.predict(tiny.text_table())) for _ in range(2)}
+            most, resident = run.recipe.prediction.adapter_memory, roles(run).loaded.get().resident
+            assert max(resident.used, in_memory(run)) <= most
+            assert bool(resident.keys) == (budget != 0)
+            answers.add(str(run.evaluate(tiny.text_table()).to_json()))
+    assert len(answers) == 2
 
 
 def test_a_shorter_prefix_answers_without_reading_base_or_artifacts_again(trained, monkeypatch):
@@ -205,6 +174,7 @@ def test_a_deletion_during_an_answer_leaves_nothing_resident(trained, monkeypatc
         if not overtaken:
             overtaken.extend(keys)
             with s3t.Run.open(trained.path) as other:
+                roles(other).deleter.patience = 0.0
                 other.delete(records=[record])
         return chain(self, keys, read=lambda: artifacts, prepare=prepare)
 

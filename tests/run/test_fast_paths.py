@@ -2,29 +2,19 @@
 
 import gc
 import weakref
-from functools import partial
 from pathlib import Path
 
 import pytest
-import torch
-from pydantic import ByteSize
 
 import s3t
-from s3t.core import Place, Stage, stage_seed
-from s3t.events import silent
-from s3t.models.assembly import assemble
+from s3t.core import Place
 from s3t.models.blocks import Model
-from s3t.models.encoders import tokens
-from s3t.models.passes import fitted, row_width
-from s3t.recipe import recipe_from
-from s3t.records.ingest import ingest
 from s3t.training import stage
-from s3t.training.examples import EncodedSlice, Examples, TrunkCache, fill_cache
-from s3t.training.stage import train_stage
+from s3t.training.examples import TrunkCache
 from testing import tiny
 from testing.plain import as_peft_computes
 from testing.roles import roles
-from tests.run.worlds import SMALL, make_worlds
+from tests.run.worlds import SMALL, artifacts_after, make_worlds, trained_run
 
 TABLES = {"text": tiny.text_table, "image": tiny.image_table}
 
@@ -36,9 +26,7 @@ def models(text_model, image_model):
 
 def trained(folder, model, kind, size=None, **training):
     recipe = tiny.recipe(model, kind=kind, training=training, **(size or {}))
-    with s3t.Run.create(folder, recipe=recipe, data=TABLES[kind]()) as run:
-        run.train()
-        return tiny.artifacts(folder), run
+    return artifacts_after(folder, recipe, TABLES[kind]())
 
 
 @pytest.mark.integration
@@ -48,11 +36,11 @@ def test_no_budget_changes_a_bit(models, tmp_path, kind, precision):
     """All in memory; all on the disk; hardly room for one stage, so that states come and go."""
     budgets = {"memory": (1 << 30, 0), "disk": (0, 1 << 30), "scarce": (6000, 12_000)}
     results = {
-        name: trained(tmp_path / name, models[kind], kind, precision=precision, cache_memory=memory, cache_disk=disk)[0]
+        name: trained(tmp_path / name, models[kind], kind, precision=precision, cache_memory=memory, cache_disk=disk)
         for name, (memory, disk) in budgets.items()
     }
     assert results["memory"] == results["disk"] == results["scarce"]
-    plain, _ = trained(tmp_path / "plain", models[kind], kind, precision=precision, **tiny.PLAIN)
+    plain = trained(tmp_path / "plain", models[kind], kind, precision=precision, **tiny.PLAIN)
     assert plain.keys().isdisjoint(results["memory"])  # other bits have other keys
 
 
@@ -67,7 +55,7 @@ def test_a_budget_without_room_for_a_stage_says_what_to_do_and_a_larger_one_goes
     with s3t.Run.open(tmp_path / "run") as run:
         run.train()
         assert run.audit(replay=2).ok
-    assert tiny.artifacts(run.path) == trained(tmp_path / "roomy", text_model, "text", size=SMALL)[0]
+    assert tiny.artifacts(run.path) == trained(tmp_path / "roomy", text_model, "text", size=SMALL)
 
 
 @pytest.mark.parametrize("budget", [{"cache_memory": "1MiB", "cache_disk": 0}, {"cache_memory": 0}], ids=str)
@@ -127,71 +115,31 @@ def add_as_peft_computes(mount, block, *, add=Model.add_block):
     as_peft_computes(mount.base.model)
 
 
-def gradients(model, kind, precision, *, fast, depth):
-    """Of the first step of a stage, on the same records."""
-    recipe = recipe_from(tiny.recipe(model, kind=kind, training={"precision": precision, "threads": 1}))
-    assembled, encoder = assemble(model, recipe, labels=3)
-    rows = ingest(TABLES[kind](), recipe).rows.slice(0, 6)
-    records = encoder.encode(rows)
-    lengths = [tokens(record) for record in records] if kind == "text" else None
-    target = recipe.task.target
-    part = EncodedSlice(
-        place=Place(0, 0),
-        digest="d",
-        records=records,
-        targets=target.targets(rows, records, "abc"),
-        lengths=lengths,
-        replayed=range(6),
-        tokens=[b""] * 6,
+def gradients(folder, model, kind, *, plain=False):
+    """Of the stages of one chain, each of one step, which moves next to nothing; and how they were trained."""
+    found, once = [], {"epochs": 1, "batch_size": 24, "learning_rate": 1e-7}
+    recipe = tiny.recipe(
+        model,
+        kind=kind,
+        partition={"shards": 1},
+        sequences={"budget": 1},
+        training=once | (tiny.PLAIN if plain else {}),
     )
-    seed = partial(stage_seed, 0, Stage(0, (0, 1, 2)[:depth]))
-    training = recipe.training.model_copy(
-        update={
-            "epochs": 1,
-            "batch_size": 6,
-            "shortcuts": ["packing"] if fast and kind == "text" else [],
-        }
-    )
-    above, found = {}, []
-    for block in range(1, depth):
-        examples = Examples([part], encoder)
-        above[block] = train_stage(
-            assembled, block, frozen=dict(above), examples=examples, target=target, training=training, seed=seed
-        )[0]
-    border = assembled.border(depth)
-    if fast:
-        cache = TrunkCache(memory=1 << 20, disk=0, folder=Path("/nonexistent"))
-        with stage.exact_numerics(torch.device("cpu"), training):
-            states = fill_cache(
-                cache, assembled.passes, part, encoder, borders=[border], batch_size=4, needed=(), progress=silent
-            )
-        examples = Examples([part], encoder, border=border, states=[states[border]])
-    else:
-        examples = Examples([part], encoder)
     with pytest.MonkeyPatch.context() as patch:
-        rows = []
-        top = list(assembled.base.layers.children())[-1]
-        counted = top.register_forward_hook(lambda _layer, _args, output: rows.append(len(output)))
-        if not fast:
+        patch.setattr(stage.nn.utils, "clip_grad_norm_", lambda own, _: found.append([p.grad.clone() for p in own]))
+        if plain:
             patch.setattr(Model, "add_block", add_as_peft_computes)
-        patch.setattr(stage.nn.utils, "clip_grad_norm_", lambda own, _: found.extend(p.grad.clone() for p in own))
-        train_stage(assembled, depth, frozen=above, examples=examples, target=target, training=training, seed=seed)
-    counted.remove()
-    assert rows == [len(fitted(lengths, row_width(max(lengths)))) if fast and lengths else 6]  # packed, or not
-    assert rows[0] < 6 or not (fast and lengths)
-    return found
+        with trained_run(folder, recipe, TABLES[kind]()) as run:
+            return found, run.recipe.training
 
 
 @pytest.mark.parametrize("kind", TABLES)
-@pytest.mark.parametrize("depth", [1, 2, 3])
-def test_gradients_are_those_of_the_whole_pass(models, kind, depth):
-    plain = gradients(models[kind], kind, "float32", fast=False, depth=depth)
-    fast = gradients(models[kind], kind, "float32", fast=True, depth=depth)
-    assert any(gradient.abs().max() > 0 for gradient in plain)
+def test_gradients_are_those_of_the_whole_pass(models, kind, tmp_path):
+    fast, training = gradients(tmp_path / "fast", models[kind], kind)
+    assert training.trunk_cache
+    assert ("packing" in training.shortcuts) == (kind == "text")
+    plain, _ = gradients(tmp_path / "plain", models[kind], kind, plain=True)
+    assert len(plain) == 3
     for one, other in zip(plain, fast, strict=True):
-        assert (one - other).norm() <= 1e-5 * max(one.norm(), 1e-3)
-
-
-def test_sizes_are_read_with_their_units(text_model):
-    training = recipe_from(tiny.recipe(text_model, training={"cache_memory": "1.5GiB", "cache_disk": "2GB"})).training
-    assert (training.cache_memory, training.cache_disk) == (ByteSize(1_610_612_736), ByteSize(2_000_000_000))
+        assert any(gradient.abs().max() > 0 for gradient in one)
+        assert all((a - b).norm() <= 1e-5 * max(a.norm(), 1e-3) for a, b in zip(one, other, strict=True))

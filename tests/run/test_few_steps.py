@@ -5,40 +5,41 @@ import re
 import pytest
 
 import s3t
+from s3t.core import Place
+from s3t.recipe import recipe_from
+from s3t.run.reporting import fit
 from testing import tiny
 from tests.cli.typed import invoke
 
 
-@pytest.fixture
-def made(text_model, tmp_path):
-    """A function that makes a run of two slices with 12 records each, more or less, and tells its advice."""
-
-    def make(name="run", **changes):
-        partition = {"shards": 1, "slices": 2, "salt": "as even as can be"}
-        recipe = tiny.recipe(text_model, sequences={"budget": 1}, **changes) | {"partition": partition}
-        with s3t.Run.create(tmp_path / name, recipe=recipe, data=tiny.text_table()) as run:
-            return run.status()
-
-    return make
+def advice(*, labels=3, seconds=0.0, **training):
+    """Of stages of 13 records, and of 24."""
+    recipe = recipe_from(tiny.recipe("none", training={"batch_size": 8} | training))
+    return tuple(fit(recipe, [[(0, 1)]], {Place(0, 0): 13, Place(0, 1): 11}, labels=labels, seconds=seconds))
 
 
-def test_stages_of_few_steps_for_their_labels_are_counted_and_the_worst_is_named(made, tmp_path):
-    status = made(training={"epochs": 4, "batch_size": 8})
-    first = status.shards[0].slices[0]
-    (advice,) = status.advice
-    assert advice.startswith("2 of 2 stages take fewer than 30 optimiser steps for 3 labels (stage (0) of shard 0: ")
-    assert f": {4 * -(-first // 8)})" in advice
-    assert status.to_json()["advice"] == [advice]
-    epochs, batch = map(int, re.search(r"training.epochs (\d+) .* or training.batch_size (\d+) ", advice).groups())
-    assert made("more", training={"epochs": epochs, "batch_size": 8}).advice == ()
-    assert made("less", training={"epochs": epochs - 1, "batch_size": 8}).advice != ()
-    assert made("smaller", training={"epochs": 4, "batch_size": batch}).advice == ()
-    assert status.warnings == ()
-    assert "optimiser" not in (tmp_path / "run" / "run.json").read_text()  # it follows from numbers of records
-    assert f"warning: {advice}" in invoke("status", tmp_path / "run").stdout
+def test_stages_of_few_steps_for_their_labels_are_counted_and_the_worst_is_named():
+    (few,) = advice(epochs=4)
+    assert few.startswith("2 of 2 stages take fewer than 30 optimiser steps for 3 labels (stage (0) of shard 0: 8)")
+    epochs, batch = map(int, re.search(r"training.epochs (\d+) .* or training.batch_size (\d+) ", few).groups())
+    assert (advice(epochs=epochs), advice(epochs=4, batch_size=batch)) == ((), ())
+    assert advice(epochs=epochs - 1) != ()
+    (timed,) = advice(epochs=4, seconds=60.0)
+    assert "; training then takes 3 min 45 s, not 1 min" in timed
 
 
-def test_they_are_told_before_anything_is_written_and_once_trained_with_the_time(text_model, tmp_path):
+def test_enough_steps_are_not_warned_of_and_only_short_stages_are():
+    assert advice(epochs=30) == advice(epochs=4, labels=0) == ()  # a regression has no labels
+    (some,) = advice(epochs=12)
+    assert some.startswith("1 of 2 stages take")
+    (none,) = advice(epochs=0, seconds=60.0)
+    assert "; training then takes" not in none
+    assert "(now 0)" in none
+
+
+def test_they_are_told_before_anything_is_written_and_once_trained_with_the_time_unless_a_repair_is_due(
+    text_model, tmp_path
+):
     recipe, heard, there = tiny.recipe(text_model, training={"epochs": 1}), [], []
 
     def hear(event):
@@ -47,10 +48,17 @@ def test_they_are_told_before_anything_is_written_and_once_trained_with_the_time
             there.extend(path.name for path in tmp_path.iterdir())
 
     with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table(), progress=hear) as run:
-        assert (tuple(heard), there) == (run.status().advice, [])
+        status = run.status()
+        assert (tuple(heard), there) == (status.advice, [])
+        assert (status.to_json()["advice"], status.warnings) == (heard, ())
         assert "training then takes" not in heard[-1]
+        assert "optimiser" not in (run.path / "run.json").read_text()  # it follows from numbers of records
+        assert f"warning: {heard[-1]}" in invoke("status", run.path).stdout
         run.train()
         assert "; training then takes " in run.status().advice[-1]
+        run.delete(records=["r3"])
+        assert run.status().missing > 0
+        assert "training then takes" not in run.status().advice[-1]
 
 
 @pytest.mark.parametrize(
@@ -58,41 +66,15 @@ def test_they_are_told_before_anything_is_written_and_once_trained_with_the_time
     [
         {"method": "ridge", "partition": {"slices": 3}},
         {"deletion": {"repair": {"policy": "as-needed", "depth": 2}}},
+        {"task": "text-regression", "labels": None, "sequences": {"budget": 1, "selector": "cyclic"}},
     ],
 )
 def test_init_tells_what_the_status_does_whatever_is_trained(changes, text_model, tmp_path):
-    """A ridge head takes no steps, and repair as needed trains fewer stages than all orders have."""
-    recipe, heard = tiny.recipe(text_model, training={"epochs": 1}) | changes, []
+    """A ridge head takes no steps, repair as needed trains fewer stages than all orders have; numbers are no labels."""
+    recipe, heard = tiny.recipe(text_model, training={"epochs": 1}), []
     del recipe["sequences"]
-    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table(), progress=heard.append) as run:
+    table = tiny.text_table().assign(**{"label": 1.5} if "task" in changes else {})
+    with s3t.Run.create(tmp_path / "run", recipe=recipe | changes, data=table, progress=heard.append) as run:
         told = tuple(event.what for event in heard if isinstance(event, s3t.WorkWarning))
         assert told == run.status().advice
         assert any("optimiser steps" in what for what in told) == ("deletion" in changes)
-
-
-def test_a_repair_that_is_due_makes_no_time_of_half_a_training(text_model, tmp_path):
-    recipe = tiny.recipe(text_model, training={"epochs": 1})
-    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table()) as run:
-        run.train()
-        run.delete(records=["r3"])
-        assert run.status().missing > 0
-        assert "training then takes" not in run.status().advice[-1]
-
-
-def test_a_run_without_epochs_is_told_how_many_would_do(made):
-    (advice,) = made("none", training={"epochs": 0}).advice
-    assert "; training then takes" not in advice
-    assert "(now 0)" in advice
-
-
-def test_enough_steps_are_not_warned_of_and_only_short_stages_are(made):
-    assert made("enough", training={"epochs": 30, "batch_size": 8}).advice == ()
-    (advice,) = made("some", training={"epochs": 12, "batch_size": 8}).advice
-    assert advice.startswith("1 of 2 stages take")
-
-
-def test_a_regression_has_no_labels_to_be_warned_of(made, text_model, tmp_path):
-    table = tiny.text_table().assign(label=1.5)
-    recipe = tiny.recipe(text_model) | {"task": "text-regression", "labels": None}
-    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=table) as run:
-        assert run.status().advice == ()

@@ -5,6 +5,7 @@ import os
 import pytest
 
 import s3t
+from tests.run.test_closed import USES
 
 pytestmark = [
     pytest.mark.integration,
@@ -32,21 +33,10 @@ def in_child(act):
     return said
 
 
-@pytest.mark.parametrize(
-    "act",
-    [
-        lambda run: run.status(),
-        lambda run: run.predict(["w1"]),
-        lambda run: run.delete(records=["r3"]),
-        lambda run: run.train(),
-        lambda run: run.audit(),
-        lambda run: run.extend(budget=4),
-    ],
-    ids=["status", "predict", "delete", "train", "audit", "extend"],
-)
-def test_it_is_told_to_open_the_run_itself(trained, act):
+@pytest.mark.parametrize("use", ["status", "predict", "delete", "train", "audit", "extend"])
+def test_it_is_told_to_open_the_run_itself(trained, use):
     trained.predict(["w1"])  # a session is open, and a thread watches
-    said = in_child(lambda: act(trained))
+    said = in_child(lambda: USES[use](trained))
     assert said.startswith("ForkedError: the run was opened in process ")
     assert "s3t.Run.open" in said
     assert trained.delete(records=["r3"]).deleted == 1

@@ -9,7 +9,6 @@ import os
 import re
 import resource
 import shutil
-import sqlite3
 import subprocess
 
 import pytest
@@ -19,6 +18,7 @@ from typer.testing import CliRunner
 import s3t
 from s3t.cli.app import app_of
 from testing import tiny
+from tests.run.worlds import SMALL, artifacts_after, trained_run
 
 PAGE = 4096
 REMEDY = re.compile("free space|raise the limit on the size of files")
@@ -27,14 +27,16 @@ REMEDY = re.compile("free space|raise the limit on the size of files")
 class MountedDisk:
     """A file system of 8 MiB that is filled with a file."""
 
+    # For the deletion: from no page of the ledger's log to all that a deletion writes.
+    rooms = tuple(pages * PAGE for pages in (0, 1, 8, 16, 24, 64))
+    rooms_init = (0, 4 * PAGE, 16 * PAGE)
+    room_train = 24 * PAGE
+
     def __init__(self, folder):
         self.folder = folder
-        # For the deletion: from no page of the ledger's log to all that a deletion writes.
-        self.rooms = [pages * PAGE for pages in (0, 1, 4, 8, 12, 16, 20, 24, 32, 64)]
-        self.rooms_init = [0, PAGE, 4 * PAGE, 16 * PAGE]
 
-    def attempt(self, method, room, *arguments):
-        """The StorageError's text of `create`, `delete` or `train` with so many bytes free; "" if it went through."""
+    @contextlib.contextmanager
+    def full(self, room):
         ballast = self.folder / "ballast"
         with ballast.open("wb", buffering=0) as file:
             try:
@@ -43,32 +45,39 @@ class MountedDisk:
             except OSError:
                 file.truncate(file.tell() - room)
         try:
-            METHODS[method](*arguments)
-        except s3t.StorageError as error:
-            return str(error)
+            yield
         finally:
             ballast.unlink()
-        return ""
 
 
 class FileLimit:
     """This process cannot write files beyond a size; Python ignores the signal, so writing fails."""
 
+    rooms = (0, 500, 3000, 20_000, 1_000_000)
+    rooms_init = (0, 1000, 20_000)
+    room_train = 2000
+
     def __init__(self, folder):
         self.folder = folder
-        self.rooms = [0, 500, 3000, 20_000, 1_000_000]
-        self.rooms_init = [0, 1000, 20_000]
 
-    def attempt(self, method, room, *arguments):
+    @contextlib.contextmanager
+    def full(self, room):
         before = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (room, before[1]))
         try:
-            METHODS[method](*arguments)
-        except s3t.StorageError as error:
-            return str(error)
+            yield
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        return ""
+
+
+def attempt(disk, room, act, *arguments):
+    """The StorageError's text of what was tried with so many bytes free; "" if it went through."""
+    with disk.full(room):
+        try:
+            act(*arguments)
+        except s3t.StorageError as error:
+            return str(error)
+    return ""
 
 
 def create(folder, recipe, data):
@@ -83,9 +92,6 @@ def delete(folder):
 def train(folder):
     with s3t.Run.open(folder) as run:
         run.train()
-
-
-METHODS = {"create": create, "delete": delete, "train": train}
 
 
 def try_to_mount(folder):
@@ -114,29 +120,25 @@ def disk(tmp_path):
 def inputs(tmp_path_factory, text_model):
     """A recipe and records as files."""
     folder = tmp_path_factory.mktemp("inputs")
-    recipe = tiny.recipe(text_model, training={"epochs": 1})
+    recipe = tiny.recipe(text_model, training={"epochs": 1}, **SMALL)
     (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
     tiny.text_table().to_csv(folder / "records.csv", index=False)
     return folder / "recipe.yaml", folder / "records.csv"
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory, inputs):
+def whole(state_of_all, tmp_path_factory, inputs):
     """A trained run, to be copied."""
     folder = tmp_path_factory.mktemp("whole") / "run"
-    create(folder, *inputs)
-    train(folder)
+    trained_run(folder, *inputs).close()
     return folder
 
 
 @pytest.fixture(scope="module")
-def never_knew(tmp_path_factory, inputs):
+def never_knew(state_of_all, tmp_path_factory, inputs):
     """The artifacts of a run without r3."""
-    folder = tmp_path_factory.mktemp("never-knew") / "run"
     table = tiny.text_table()
-    create(folder, inputs[0], table[table.id != "r3"])
-    train(folder)
-    return tiny.artifacts(folder)
+    return artifacts_after(tmp_path_factory.mktemp("never-knew") / "run", inputs[0], table[table.id != "r3"])
 
 
 def accepted_or_untouched(folder, before, told):
@@ -163,27 +165,22 @@ def accepted_or_untouched(folder, before, told):
 def test_init_on_a_full_disk_leaves_no_run_and_says_the_remedy(disk, inputs):
     run = disk.folder / "run"
     for room in disk.rooms_init:
-        assert REMEDY.search(disk.attempt("create", room, run, *inputs).lower())
+        assert REMEDY.search(attempt(disk, room, create, run, *inputs).lower())
         assert list(disk.folder.iterdir()) == []
-    assert disk.attempt("create", 2**20, run, *inputs) == ""
+    assert attempt(disk, 2**20, create, run, *inputs) == ""
     s3t.Run.open(run).close()
 
 
-def test_the_command_line_fails_on_a_full_disk_with_status_1_and_the_remedy(disk, inputs, monkeypatch):
-    results = []
-
-    def init(*_):
-        run, recipe, data = disk.folder / "run", *map(str, inputs)
-        results.append(CliRunner().invoke(app_of(), ["init", str(run), "--data", data, "--recipe", recipe, "--json"]))
-
-    monkeypatch.setitem(METHODS, "create", init)
-    disk.attempt("create", 0)
-    (result,) = results
+def test_the_command_line_fails_on_a_full_disk_with_status_1_and_the_remedy(disk, inputs):
+    recipe, data = map(str, inputs)
+    with disk.full(0):
+        result = CliRunner().invoke(
+            app_of(), ["init", str(disk.folder / "run"), "--data", data, "--recipe", recipe, "--json"]
+        )
     assert result.exit_code == 1
-    document = json.loads(result.stdout)
-    assert document["error"]["kind"] == "StorageError"
-    assert REMEDY.search(document["error"]["problems"][0].lower())
-    assert document["error"]["changed"] is False
+    error = json.loads(result.stdout)["error"]
+    assert (error["kind"], error["changed"]) == ("StorageError", False)
+    assert REMEDY.search(error["problems"][0].lower())
     assert REMEDY.search(result.stderr.lower())
     assert list(disk.folder.iterdir()) == []
 
@@ -195,7 +192,7 @@ def test_a_deletion_on_a_full_disk_changes_nothing_or_finishes_when_there_is_roo
     for room in disk.rooms:
         tiny.copy_run(whole, folder)
         shutil.rmtree(state, ignore_errors=True)
-        told = disk.attempt("delete", room, folder)
+        told = attempt(disk, room, delete, folder)
         assert not told or REMEDY.search(told.lower())
         outcomes.append((accepted_or_untouched(folder, before, told), bool(told)))
         last = room == disk.rooms[-1]
@@ -207,69 +204,36 @@ def test_a_deletion_on_a_full_disk_changes_nothing_or_finishes_when_there_is_roo
     assert outcomes[-1] == (True, False)
 
 
-def test_a_deletion_that_was_accepted_before_the_disk_was_full_says_so_and_finishes_later(
-    disk, whole, never_knew, monkeypatch
-):
+def test_requests_are_accepted_although_no_temporary_file_can_be_written_and_finish_later(whole, never_knew, tmp_path):
     """The disk fills up between acceptance and erasure."""
-    from s3t.store.slices import Slices
-
-    folder, before = disk.folder / "run", tiny.artifacts(whole)
+    folder, before = tmp_path / "run", tiny.artifacts(whole)
     tiny.copy_run(whole, folder)
-    read = Slices.read
-
-    def fill_the_disk(*arguments):
+    with s3t.Run.open(folder) as run:
         (folder / "tmp").rmdir()
-        (folder / "tmp").write_text("no folder, so no temporary file can be written")
-        return read(*arguments)
-
-    with s3t.Run.open(folder) as run, monkeypatch.context() as patched:
-        patched.setattr(Slices, "read", fill_the_disk)
+        (folder / "tmp").write_text("no folder")
         with pytest.raises(s3t.StorageError, match="out of use already") as caught:
             run.delete(records=["r3"])
     (folder / "tmp").unlink()
     assert accepted_or_untouched(folder, before, str(caught.value))
     train(folder)
     assert tiny.artifacts(folder) == never_knew
-
-
-def test_a_ledger_that_refuses_after_acceptance_does_not_say_that_nothing_was_changed(whole, tmp_path):
-    """A trigger stands for the disk that fills up at the ledger's last page."""
-    folder, before = tmp_path / "run", tiny.artifacts(whole)
-    tiny.copy_run(whole, folder)
-    trigger = "CREATE TRIGGER full BEFORE DELETE ON erasing_records BEGIN SELECT RAISE(ABORT, 'disk is full'); END"
-    with contextlib.closing(sqlite3.connect(folder / "ledger.sqlite", isolation_level=None)) as ledger:
-        ledger.execute(trigger)
-        with pytest.raises(s3t.StorageError, match="out of use already") as caught:
-            delete(folder)
-        assert "nothing was changed" not in str(caught.value)
-        with s3t.Run.open(folder) as reopened:  # what is alive serves on, and the status says what is left to do
-            assert any("out of use already" in warning for warning in reopened.status().warnings)
-        ledger.execute("DROP TRIGGER full")
-    assert accepted_or_untouched(folder, before, str(caught.value))
-
-
-def test_a_request_is_accepted_although_an_earlier_one_cannot_be_erased(whole, tmp_path):
-    folder = tmp_path / "run"
-    tiny.copy_run(whole, folder)
     with s3t.Run.open(folder) as run:
         (folder / "tmp").rmdir()
-        (folder / "tmp").write_text("no folder, so no temporary file can be written")
-        with pytest.raises(s3t.StorageError, match="out of use already"):
-            run.delete(records=["r3"])
-        with pytest.raises(s3t.StorageError, match="out of use already"):
-            run.delete(records=["r4"])
-        assert run.status().generation == 2
-        assert [entry.state for entry in run.log()] == ["erased", "effective", "effective"]
+        (folder / "tmp").write_text("no folder")
+        for record in ("r4", "r5"):
+            with pytest.raises(s3t.StorageError, match="out of use already"):
+                run.delete(records=[record])
+        assert [entry.state for entry in run.log()][-2:] == ["effective", "effective"]
         (folder / "tmp").unlink()
-        assert run.delete(records=["r3", "r4"]).already == ("r3", "r4")
+        assert run.delete(records=["r4", "r5"]).already == ("r4", "r5")
         run.erase()
-        assert [entry.state for entry in run.log()] == ["erased"] * 3
+        assert {entry.state for entry in run.log()} == {"erased"}
 
 
 def test_training_on_a_full_disk_keeps_what_is_stored_and_goes_on_when_there_is_room(disk, inputs, whole):
     folder = disk.folder / "run"
     create(folder, *inputs)
-    told = disk.attempt("train", 24 * PAGE if isinstance(disk, MountedDisk) else 2000, folder)
+    told = attempt(disk, disk.room_train, train, folder)
     assert REMEDY.search(told.lower())
     with s3t.Run.open(folder) as run:
         assert run.status().missing > 0

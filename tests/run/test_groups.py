@@ -4,7 +4,8 @@ import pytest
 
 import s3t
 from testing import tiny
-from tests.run.worlds import SIZES, SMALL, make_worlds, records_by_slice, trained_run
+from tests.run.test_counterfactual import assert_hard_deletions_are_exact
+from tests.run.worlds import SIZES, SMALL, artifacts_after, make_worlds, trained_run
 
 GROUP = {
     "column": "band",
@@ -27,85 +28,44 @@ def grouped_table(rare=("r5",), **options):
 SOME_RARE = ("r1", "r4", "r5", "r8", "r11", "r23")
 
 
-def hard_requests(recipe, table):
-    places = records_by_slice(recipe, table)
-    common, rare = places[0, 0], next(records for (_, index), records in places.items() if index == 2)
-    return {
-        "the first record": [["r0"]],
-        "a slice down to its only record, then that one": [common[1:], common[:1]],
-        "a slice of the rare group, record after record": [[record] for record in rare],
-        "the whole rare group": [list(SOME_RARE)],
-        "everything but the rare group": [[record for record in table.id if record not in SOME_RARE]],
-    }
-
-
 @pytest.mark.integration
 def test_hard_deletions_from_groups_are_exact(text_model, tmp_path):
-    recipe, table = grouped_recipe(text_model), grouped_table(SOME_RARE)
-    for name, requests in hard_requests(recipe, table).items():
-        worlds = make_worlds(tmp_path / name.replace(" ", "-"), recipe, table, requests)
-        worlds.assert_exact()
-        worlds.close()
+    assert_hard_deletions_are_exact(grouped_recipe(text_model), grouped_table(SOME_RARE), tmp_path)
 
 
 @SIZES
-def test_deleting_the_only_record_of_a_group_is_exact(size, text_model, tmp_path):
-    worlds = make_worlds(tmp_path, grouped_recipe(text_model, **size), grouped_table(), [["r5"]])
-    assert {state["slices"][2] for state in worlds.forgot.status().to_json()["shards"]} == {0}
-    worlds.assert_exact()
-
-
-@SIZES
-def test_labels_as_groups_are_exact(size, text_model, tmp_path):
+def test_deleting_the_only_record_of_a_group_or_label_that_is_one_is_exact(size, text_model, tmp_path):
     by_label = {"column": "label", "slices": {"a": [0], "b": [1], "c": [2]}, "deletion": {"a": 1, "b": 1, "c": 1}}
     recipe = grouped_recipe(text_model, group=by_label, **size)
     worlds = make_worlds(tmp_path, recipe, tiny.text_table(), [["r23"], ["r3"]])  # r23 alone has the label c
+    assert {state["slices"][2] for state in worlds.forgot.status().to_json()["shards"]} == {0}
     worlds.assert_exact()
+    worlds.close()
 
 
 def test_a_person_is_found_and_leaves_with_all_records_from_the_slice_of_the_group(text_model, tmp_path):
+    def delete(run):
+        report = run.delete(subjects=["p2"])
+        assert (report.deleted, [place.slice for place in report.slices]) == (4, [2])
+
     table = tiny.text_table(subjects=6)
     table["band"] = ["rare" if person in ("p2", "p3") else "common" for person in table.person]
     recipe = grouped_recipe(text_model, columns={"subject": "person"}, **SMALL)
-    forgot = trained_run(tmp_path / "forgot", recipe, table)
-    report = forgot.delete(subjects=["p2"])
-    assert (report.deleted, [place.slice for place in report.slices]) == (4, [2])
-    forgot.repair()
-    never_knew = trained_run(tmp_path / "never-knew", recipe, table[table.person != "p2"])
-    assert tiny.artifacts(forgot.path) == tiny.artifacts(never_knew.path)
+    never_knew = artifacts_after(tmp_path / "never-knew", recipe, table[table.person != "p2"])
+    assert artifacts_after(tmp_path / "forgot", recipe, table, delete) == never_knew
 
 
-@pytest.fixture(scope="module")
-def grouped(state_of_all, text_model, tmp_path_factory):
-    recipe = grouped_recipe(text_model, training={"epochs": 1})
-    with trained_run(tmp_path_factory.mktemp("grouped") / "run", recipe, grouped_table(SOME_RARE)) as run:
-        yield run
-
-
-def test_answers_and_measurements_need_no_group(grouped):
-    table = tiny.text_table()
-    assert len(grouped.predict(table).predicted) == len(table)
-    assert grouped.evaluate(table).n == len(table)
-
-
-def test_the_column_lies_nowhere_but_in_the_recipe(grouped):
-    holding = [name for name, content in tiny.all_files(grouped.path).items() if b"common" in content]
-    assert holding == ["recipe.yaml"]
-
-
-def test_a_run_with_groups_opens_again_with_its_prior(grouped):
-    with s3t.Run.open(grouped.path) as reopened:
-        assert reopened.recipe.slice_prior == grouped.recipe.slice_prior == pytest.approx((0.125, 0.125, 0.75))
-        assert reopened.status().to_json() == grouped.status().to_json()
-
-
-def test_the_hash_of_content_finds_a_record_in_its_groups_slice(text_model, tmp_path):
-    table = grouped_table(SOME_RARE).drop(columns="id")
-    recipe = grouped_recipe(text_model)
-    del recipe["columns"]["id"]
-    run = s3t.Run.create(tmp_path / "run", recipe=recipe, data=table)
-    record = s3t.record_ids(table, run.recipe)[5]
-    assert [place.slice for place in run.delete(records=[record]).slices] == [2]
+def test_a_run_with_groups_needs_none_to_answer_has_them_in_its_recipe_alone_and_opens_with_its_prior(
+    text_model, tmp_path
+):
+    recipe, table = grouped_recipe(text_model, training={"epochs": 1}, **SMALL), tiny.text_table()
+    with trained_run(tmp_path / "run", recipe, grouped_table(SOME_RARE)) as run:
+        assert len(run.predict(table).predicted) == run.evaluate(table).n == len(table)
+        holding = [name for name, content in tiny.all_files(run.path).items() if b"common" in content]
+        assert holding == ["recipe.yaml"]
+        with s3t.Run.open(run.path) as reopened:
+            assert reopened.recipe.slice_prior == run.recipe.slice_prior == pytest.approx((0.125, 0.125, 0.75))
+            assert reopened.status().to_json() == run.status().to_json()
 
 
 def test_wrong_groups_are_told_before_anything_is_written(text_model, tmp_path):

@@ -10,37 +10,61 @@ import s3t
 from experiments.frontier.models import trained_heads
 from s3t.core import Place, Stage
 from s3t.core.stages import readout
+from s3t.prediction import ridge
 from s3t.prediction.ensemble import Kept
 from s3t.prediction.ridge import PENALTIES, LinearHead
 from s3t.recipe import recipe_from
-from s3t.run import answerer
+from s3t.records.ingest import ingest_inputs
 from testing import tiny
 from testing.roles import roles
 from tests.run import test_ridge
 from tests.run.test_ridge import TASKS, table_for
-from tests.run.worlds import Worlds, records_by_slice, trained_run
+from tests.run.worlds import Worlds, clone, lose_stages, records_by_slice, trained_run
 
+TWO = {"budget": 2, "selector": "cyclic"}
 SYSTEMS = {
-    "s3t": {"sequences": {"budget": 2}},
-    "merged": {"sequences": {"budget": 2}, "prediction": {"ensemble": "merged"}},
+    "s3t": {"sequences": TWO},
+    "merged": {"sequences": TWO, "prediction": {"ensemble": "merged"}},
     "sisa": {"method": "sisa"},
     "full": {"method": "full", "partition": {"shards": 1, "slices": 1, "salt": tiny.SALT}},
 }
+TABLE = tiny.text_table(40)
 
 
 def recipe_of(model, *, system="s3t", **changes):
     own = SYSTEMS[system]
-    recipe = tiny.recipe(model, **changes) | {"head": "ridge"} | own
+    recipe = tiny.recipe(model, **{"training": {"epochs": 1}} | changes) | {"head": "ridge"} | own
     if system not in ("s3t", "merged"):
         del recipe["sequences"]
     return recipe
 
 
+@pytest.fixture(scope="module")
+def made(state_of_all, text_model, tmp_path_factory):
+    """The folders of trained runs whose members have heads of their own, or one of their mean; to be copied."""
+    folder = tmp_path_factory.mktemp("heads")
+    for system in ("s3t", "merged"):
+        trained_run(folder / system, recipe_of(text_model, system=system), TABLE).close()
+    return folder
+
+
+@pytest.fixture(params=["s3t", "merged"])
+def system(request):
+    return request.param
+
+
+@pytest.fixture
+def run(system, made, tmp_path):
+    with s3t.Run.open(tiny.copy_run(made / system, tmp_path / "run")) as run:
+        yield run
+
+
+PLACES = records_by_slice(tiny.recipe("any"), TABLE)
+
+
 def hit(run, place):
-    """What a deletion in a slice does to stages, without one: of a run in which the record never was."""
-    taken = {stage: key for stage, key in run.inventory().alive.items() if place in stage.places}
-    with roles(run).ledger.writing() as transaction:
-        transaction.forget_stages(taken)
+    """What a deletion in a slice does to stages, and to what takes a pass alone."""
+    lose_stages(run, lambda stage: place in stage.places)
     run.repair(hours=0)
 
 
@@ -56,14 +80,23 @@ def whole(run):
     return {readout(place, group) for group in [*groups, []] for place in slices}
 
 
-def exact_after(folder, recipe, table, hits):
+def two_runs(folder, recipe, table, gone):
+    """One that forgets, and one that never knew."""
+    left = table[~table.id.isin(gone)]
+    return trained_run(folder / "forgot", recipe, table), trained_run(folder / "never-knew", recipe, left)
+
+
+def exact_after(folder, recipe, table, hits, *, made=None):
     """Whether a run that forgets has the artifacts and, before and after the repair, the answers of one that never
     knew, in which the same slices were hit. Before the last hit a head still has the records of later ones."""
     places = records_by_slice(recipe, table)
     gone = [places[place][number] for number, place in enumerate(hits)]
-    never_knew = trained_run(folder / "never-knew", recipe, table[~table.id.isin(gone)])
+    if made is None:
+        forgot, never_knew = two_runs(folder, recipe, table, gone)
+    else:
+        forgot, never_knew = (clone(made / name, folder / name) for name in ("forgot", "never-knew"))
     exact = True
-    with trained_run(folder / "forgot", recipe, table) as forgot, never_knew:
+    with forgot, never_knew:
         for place, record in zip(hits, gone, strict=True):
             forgot.predict(table)
             forgot.delete(records=[record])
@@ -71,7 +104,7 @@ def exact_after(folder, recipe, table, hits):
             mine, theirs = tiny.artifacts(forgot.path), tiny.artifacts(never_knew.path)
             exact = exact and all(mine[name] == theirs[name] for name in mine.keys() & theirs.keys())
             exact = exact and forgot.inventory().alive.keys() == never_knew.inventory().alive.keys()
-            exact = exact and forgot.audit(replay=2).ok
+        exact = exact and forgot.audit(replay=2).ok
         here, there = forgot.predict(table), never_knew.predict(table)
         exact = exact and np.array_equal(here.logits, there.logits, equal_nan=True)
         forgot.repair()
@@ -80,12 +113,12 @@ def exact_after(folder, recipe, table, hits):
         return exact and np.array_equal(forgot.predict(table).logits, never_knew.predict(table).logits, equal_nan=True)
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
-def test_deletions_are_exact_by_every_method(system, text_model, tmp_path):
-    recipe = recipe_of(text_model, system=system)
-    assert exact_after(
-        tmp_path, recipe, tiny.text_table(40), [(0, 0)] if system == "full" else [(0, 2), (1, 1), (0, 2)]
-    )
+HITS = [(0, 2), (1, 1), (0, 2)]
+
+
+@pytest.mark.parametrize(("system", "hits"), [("s3t", HITS), ("merged", HITS), ("sisa", HITS), ("full", [(0, 0)])])
+def test_deletions_are_exact_by_every_method(system, hits, text_model, tmp_path):
+    assert exact_after(tmp_path, recipe_of(text_model, system=system), TABLE, hits)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +132,7 @@ def test_deletions_are_exact_by_every_method(system, text_model, tmp_path):
 def test_deletions_are_exact_for_every_task(task, text_model, image_model, tmp_path):
     model = image_model if task == "images" else text_model
     changes = {name: value for name, value in TASKS[task].items() if name != "ridge"}
-    assert exact_after(tmp_path, recipe_of(model, **changes), table_for(task), [(0, 1)])
+    assert exact_after(tmp_path, recipe_of(model, partition={"slices": 2}, **changes), table_for(task), [(0, 1)])
 
 
 @pytest.mark.slow
@@ -116,83 +149,65 @@ def test_random_schedules_of_deletions_are_exact(system, text_model, tmp_path):
     )
 
 
-def test_a_head_is_the_ridge_solution_for_what_the_models_head_reads(text_model, tmp_path):
-    table = tiny.text_table(60)
-    with trained_run(tmp_path / "run", recipe_of(text_model, ridge={"layers": 0}), table) as run:
-        assert readouts_in(run) == whole(run)
-        member = run.predict(table).members[0]
-        workshop = roles(run).loaded.get()
-        link = next(iter(workshop._heads._values.values()))
-        chain = workshop.chain([Stage(*member[:2])], run.parts.latest.snapshot())
-        assert chain[-1] is link
-        name, linear = workshop.model.base.last_linear
-        caught = []
-        hook = linear.register_forward_pre_hook(lambda _, inputs: caught.append(inputs[0].double().numpy()))
-        workshop.logits([Stage(*member[:2])], run.parts.latest.snapshot(), tiny_rows(table, run))
-        hook.remove()
-        x, y = np.concatenate(caught), np.eye(3)[["abc".index(label) for label in sorted_like(table, run)]]
-        weights = link.head[f"{name}.weight"].double().numpy().T
-        x = x - x.mean(axis=0)
-        scale = np.square(x).sum(axis=0).mean()
-        # The module's weights are those of the solution over a temperature, t: x'(y - x w t) = penalty * scale * w t.
-        left = []
-        for penalty in PENALTIES:
-            solution = np.linalg.solve(x.T @ x + penalty * scale * np.eye(x.shape[1]), x.T @ (y - y.mean(axis=0)))
-            ratio = float((solution * weights).sum() / (weights * weights).sum())
-            left.append(np.abs(solution - ratio * weights).max() / np.abs(solution).max())
-        assert min(left) < 1e-3
-
-
-def tiny_rows(table, run):
-    from s3t.records.ingest import ingest_inputs
-
+def rows_of(table, run):
     return ingest_inputs(table.drop(columns="label"), run.recipe).features
 
 
-def sorted_like(table, run):
-    """Labels in the order in which one batch of all texts is passed: by length."""
-    encoder = roles(run).loaded.get().encoder
-    lengths = [len(record["input_ids"]) for record in encoder.encode(tiny_rows(table, run))]
-    return [table.label.iloc[number] for number in sorted(range(len(table)), key=lengths.__getitem__)]
-
-
-@pytest.mark.parametrize("system", ["s3t", "merged"])
-def test_a_shallow_model_has_a_head_of_all_slices(system, text_model, tmp_path):
-    table, recipe = tiny.text_table(40), recipe_of(text_model, system=system)
-    with trained_run(tmp_path / "run", recipe, table) as run:
-        order = run.inventory().orders[0][0]
-        for index in order[1:]:
-            done = run.delete(records=records_by_slice(recipe, table)[0, index][:1])
-        assert [len(member.prefix) for member in run.predict(table).members] == [1, 3]
+def test_a_head_is_the_ridge_solution_for_what_the_models_head_reads(text_model, tmp_path):
+    with trained_run(tmp_path / "run", recipe_of(text_model, ridge={"layers": 0}), TABLE) as run:
         assert readouts_in(run) == whole(run)
-        assert {stage.kind for stage in done.repair.stages} == {"readout"}
-        assert run.status().missing > 0
-        run.repair()
-        assert readouts_in(run) == whole(run)
-        assert run.train().stages == ()
-        assert "models answer with trained heads" in " ".join(run.evaluate(table).notices)
+        stage = Stage(*run.predict(TABLE).members[0][:2])
+        now, workshop = run.parts.latest.snapshot(), roles(run).loaded.get()
+        link = next(iter(workshop._heads._values.values()))
+        assert workshop.chain([stage], now)[-1] is link
+        (name, linear), caught = workshop.model.base.last_linear, []
+        hook = linear.register_forward_pre_hook(lambda _, inputs: caught.append(inputs[0].double().numpy()))
+        for number in range(len(TABLE)):
+            workshop.logits([stage], now, rows_of(TABLE[number : number + 1], run))
+        hook.remove()
+    x, y = np.concatenate(caught), np.eye(3)[["abc".index(label) for label in TABLE.label]]
+    x, weights = x - x.mean(axis=0), link.head[f"{name}.weight"].double().numpy().T
+    scale = np.square(x).sum(axis=0).mean()
+    # The module's weights are those of the solution over a temperature, t: x'(y - x w t) = penalty * scale * w t.
+    left = []
+    for penalty in PENALTIES:
+        solution = np.linalg.solve(x.T @ x + penalty * scale * np.eye(x.shape[1]), x.T @ (y - y.mean(axis=0)))
+        ratio = float((solution * weights).sum() / (weights * weights).sum())
+        left.append(np.abs(solution - ratio * weights).max() / np.abs(solution).max())
+    assert min(left) < 1e-3
 
 
-@pytest.mark.parametrize("layers", [0, 1])
-@pytest.mark.parametrize("system", ["s3t", "merged", "sisa"])
+def test_a_shallow_model_has_a_head_of_all_slices(run):
+    order = run.inventory().orders[0][0]
+    for index in order[1:]:
+        done = run.delete(records=PLACES[0, index][:1])
+    assert [len(member.prefix) for member in run.predict(TABLE).members] == [1, 3]
+    assert readouts_in(run) == whole(run)
+    assert {stage.kind for stage in done.repair.stages} == {"readout"}
+    assert run.status().missing > 0
+    run.repair()
+    assert readouts_in(run) == whole(run)
+    assert run.train().stages == ()
+    assert "models answer with trained heads" in " ".join(run.evaluate(TABLE).notices)
+
+
+@pytest.mark.parametrize(("system", "layers"), [("s3t", 1), ("merged", 0), ("sisa", 0)])
 def test_where_no_model_lives_the_base_model_answers(system, layers, text_model, tmp_path):
-    table, recipe = tiny.text_table(60), recipe_of(text_model, system=system, ridge={"layers": layers})
-    places = records_by_slice(recipe, table)
-    with trained_run(tmp_path / "run", recipe, table) as run:
+    recipe = recipe_of(text_model, system=system, ridge={"layers": layers})
+    with trained_run(tmp_path / "run", recipe, TABLE) as run:
         with pytest.raises(s3t.InputError, match="no slice of shard 0"):
-            run.predict(table, prefixes=[(0, ())])
+            run.predict(TABLE, prefixes=[(0, ())])
         gone = []
         while run.inventory().members():
-            gone.append(places[divmod(len(gone), 3)][0])
+            gone.append(PLACES[divmod(len(gone), 3)][0])
             done = run.delete(records=gone[-1:])
         assert (done.answering, run.status().answering, run.inventory().depths()) == (2, (0, 1), (0, 0))
         assert "the base model answers, with a solved head" in run.status().warnings[0]
-        answer, left = run.predict(table), readouts_in(run)
+        answer, left = run.predict(TABLE), readouts_in(run)
         assert [member[:2] for member in answer.members] == [(0, ())]
         assert {stage.reads for stage in left} == {()}
-        again = run.predict(table, prefixes=answer.members)
-        assert np.array_equal(again.logits, answer.logits)
-        measured = run.evaluate(table)
+        assert np.array_equal(run.predict(TABLE, prefixes=answer.members).logits, answer.logits)
+        measured = run.evaluate(TABLE)
         assert (measured.per_shard, measured.per_depth) == ((), ())
         assert measured.metrics["accuracy"] > 0.5
 
@@ -208,35 +223,27 @@ def test_where_one_deletion_takes_everything_a_pass_brings_the_base_model_back(t
         assert [member[:2] for member in run.predict(tiny.text_table()).members] == [(0, ())]
 
 
-@pytest.mark.parametrize("system", ["s3t", "sisa"])
-def test_the_base_models_head_is_that_of_method_ridge(system, text_model, tmp_path):
-    table, one = tiny.text_table(60), {"shards": 1, "slices": 3, "salt": tiny.SALT}
-    recipe = recipe_of(text_model, system=system, partition=one, ridge={"projection": 64})
-    ridge = {name: value for name, value in recipe.items() if name not in ("head", "sequences")} | {"method": "ridge"}
-    with (
-        trained_run(tmp_path / "run", recipe, table) as run,
-        trained_run(tmp_path / "ridge", ridge, table) as alone,
-    ):
-        places = records_by_slice(recipe, table)
+def test_the_base_models_head_is_that_of_method_ridge(text_model, tmp_path):
+    one = {"shards": 1, "slices": 3, "salt": tiny.SALT}
+    recipe = recipe_of(text_model, partition=one, ridge={"projection": 64})
+    other = {name: value for name, value in recipe.items() if name not in ("head", "sequences")} | {"method": "ridge"}
+    places = records_by_slice(recipe, TABLE)
+    with trained_run(tmp_path / "run", recipe, TABLE) as run, trained_run(tmp_path / "ridge", other, TABLE) as alone:
         for index in range(3):
             run.delete(records=places[0, index][:1])
             alone.delete(records=places[0, index][:1], repair=False)
         alone.repair()
         assert not run.inventory().members()
-        assert np.array_equal(run.predict(table).logits, alone.predict(table).logits)
+        assert np.array_equal(run.predict(TABLE).logits, alone.predict(TABLE).logits)
 
 
-@pytest.mark.parametrize(("system", "shards"), [("s3t", 1), ("s3t", 2), ("merged", 2)])
-def test_a_deletion_of_a_slice_that_no_model_has_seen_overtakes_answers(system, shards, text_model, tmp_path):
-    table, recipe = tiny.text_table(40), recipe_of(text_model, system=system, partition={"shards": shards})
-    with trained_run(tmp_path / "run", recipe, table) as run:
-        order = run.inventory().orders[0][0]
-        run.delete(records=records_by_slice(recipe, table)[0, order[2]][:1])
-        (unseen,) = {0, 1, 2} - set(run.predict(table).members[0].prefix)
-        with s3t.Run.open(run.path) as other, run.hold(table) as held:
-            roles(other).deleter.patience = 0.0
-            other.delete(records=records_by_slice(recipe, table)[0, unseen][1:2])
-            assert not held.may_leave()
+def test_a_deletion_of_a_slice_that_no_model_has_seen_overtakes_answers(run):
+    run.delete(records=PLACES[0, run.inventory().orders[0][0][2]][:1])
+    (unseen,) = {0, 1, 2} - set(run.predict(TABLE).members[0].prefix)
+    with s3t.Run.open(run.path) as other, run.hold(TABLE) as held:
+        roles(other).deleter.patience = 0.0
+        other.delete(records=PLACES[0, unseen][1:2])
+        assert not held.may_leave()
 
 
 def tensors_of(kept):
@@ -247,22 +254,19 @@ def tensors_of(kept):
 
 
 @pytest.mark.parametrize("hand", ["its own", "another process's"])
-@pytest.mark.parametrize(("system", "tensors"), [("s3t", 4), ("merged", 8)])
-def test_when_a_deletion_is_effective_no_head_of_what_it_took_is_in_memory(hand, system, tensors, text_model, tmp_path):
-    table, recipe = tiny.text_table(40), recipe_of(text_model, system=system)
-    with trained_run(tmp_path / "run", recipe, table) as run:
-        run.predict(table)
-        kept = list(roles(run).loaded.get()._heads._values.values())
-        held = [weakref.ref(tensor) for each in kept for tensor in tensors_of(each)]
-        kept.clear()
-        if hand == "its own":
-            state = run.delete(records=["r3"], repair=False).state
-        else:
-            with s3t.Run.open(run.path) as other:
-                state = other.delete(records=["r3"], repair=False).state
-        assert state in ("effective", "erased")
-        gc.collect()
-        assert [tensor() for tensor in held] == [None] * tensors
+def test_when_a_deletion_is_effective_no_head_of_what_it_took_is_in_memory(hand, system, run):
+    run.predict(TABLE)
+    kept = list(roles(run).loaded.get()._heads._values.values())
+    held = [weakref.ref(tensor) for each in kept for tensor in tensors_of(each)]
+    kept.clear()
+    if hand == "its own":
+        state = run.delete(records=["r3"], repair=False).state
+    else:
+        with s3t.Run.open(run.path) as other:
+            state = other.delete(records=["r3"], repair=False).state
+    assert state in ("effective", "erased")
+    gc.collect()
+    assert [tensor() for tensor in held] == [None] * {"s3t": 4, "merged": 8}[system]
 
 
 PLANTED = {name: test_ridge.PLANTED[name] for name in ("subtraction", "a deletion takes models alone")} | {
@@ -279,86 +283,79 @@ def kept_by(keys, compute):
     return keys if "chain" in getattr(compute, "__qualname__", "") else keys[:1]
 
 
-@pytest.mark.parametrize("system", ["s3t", pytest.param("merged", marks=pytest.mark.integration)])
+@pytest.fixture(scope="module")
+def summed(state_of_all, text_model, tmp_path_factory):
+    """A recipe, and the folder of two runs, to be cloned, whose slices leave sums."""
+    folder, recipe = tmp_path_factory.mktemp("sums"), recipe_of(text_model, ridge={"layers": 0})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ridge, "is_few", lambda *_: False)
+        for run in two_runs(folder, recipe, TABLE, [PLACES[place][number] for number, place in enumerate(HITS)]):
+            run.close()
+    return recipe, folder
+
+
 @pytest.mark.parametrize("leak", [None, *PLANTED])
-def test_planted_leaks_are_caught(leak, system, text_model, tmp_path, monkeypatch):
+def test_planted_leaks_are_caught(leak, summed, tmp_path, monkeypatch):
+    monkeypatch.setattr(ridge, "is_few", lambda *_: False)
     if leak is not None:
         where, name, plant = PLANTED[leak]
         monkeypatch.setattr(where, name, plant(getattr(where, name)))
-    recipe = recipe_of(text_model, system=system, ridge={"layers": 0})  # few features, so that slices leave sums
-    assert exact_after(tmp_path, recipe, tiny.text_table(80), [(0, 2), (1, 2), (0, 2)]) is (leak is None)
+    recipe, made = summed
+    assert exact_after(tmp_path, recipe, TABLE, HITS, made=made) is (leak is None)
 
 
-def test_answers_watch_for_what_their_heads_were_solved_from(text_model, tmp_path):
-    with trained_run(tmp_path / "run", recipe_of(text_model), tiny.text_table()) as run:
-        now = run.parts.latest.snapshot()
-        member = run.predict(tiny.text_table()).members[0]
-        uses = answerer.uses_of(now, [Stage(*member[:2])])
-        read = {stage for stage in now.stages if stage.models == (Stage(*member[:2]),)}
-        assert len(read) == 6
-        assert read <= uses.stages.keys()
+def test_of_less_than_half_of_the_slices_no_head_is_solved(system, run):
+    def forget(count):
+        alive = run.inventory().alive
+        (models, *_) = {stage.models: None for stage in alive if stage.models}
+        gone = [stage for stage in alive if stage.models == models][:count]
+        lose_stages(run, gone.__contains__)
+        return models in run.parts.latest.snapshot().readouts, run.predict(TABLE)
+
+    has_head, half = forget(3)
+    has_none, fewer = forget(1)
+    assert (has_head, has_none) == (True, False)
+    models = [Stage(*member[:2]) for member in fewer.members]
+    trained = trained_heads(run)(run.parts.latest.snapshot(), models, rows_of(TABLE, run))
+    for place in range(2) if system == "merged" else [0]:
+        np.testing.assert_allclose(fewer.logits[place], trained[place], rtol=1e-4)
+        assert not np.array_equal(half.logits[place], fewer.logits[place])
+    if system == "merged":
+        assert np.array_equal(half.logits[0], half.logits[1])
+        assert not np.array_equal(fewer.logits[0], fewer.logits[1])
+    told = []
+    run.repair(hours=0, progress=told.append)
+    begun = {event.stage: event.records for event in told if isinstance(event, s3t.StageStart)}
+    assert begun == {stage: run.inventory().records[stage.places[0]] for stage in begun}
+    assert len(begun) == 4
 
 
-@pytest.mark.parametrize("system", ["s3t", "merged"])
-def test_of_less_than_half_of_the_slices_no_head_is_solved(system, text_model, tmp_path):
-    with trained_run(tmp_path / "run", recipe_of(text_model, system=system), tiny.text_table()) as run:
-
-        def forget(count):
-            alive = run.inventory().alive
-            (models, *_) = {stage.models: None for stage in alive if stage.models}
-            gone = [stage for stage in alive if stage.models == models][:count]
-            with roles(run).ledger.writing() as transaction:
-                transaction.forget_stages({stage: alive[stage] for stage in gone})
-            return models in run.parts.latest.snapshot().readouts, run.predict(tiny.text_table())
-
-        has_head, half = forget(3)
-        has_none, fewer = forget(1)
-        assert (has_head, has_none) == (True, False)
-        models = [Stage(*member[:2]) for member in fewer.members]
-        trained = trained_heads(run)(run.parts.latest.snapshot(), models, tiny_rows(tiny.text_table(), run))
-        changed = range(2) if system == "merged" else [0]
-        for place in changed:
-            np.testing.assert_allclose(fewer.logits[place], trained[place], rtol=1e-4)
-            assert not np.array_equal(half.logits[place], fewer.logits[place])
-        if system == "merged":
-            assert np.array_equal(half.logits[0], half.logits[1])
-            assert not np.array_equal(fewer.logits[0], fewer.logits[1])
-        told = []
-        run.repair(hours=0, progress=told.append)
-        begun = {event.stage: event.records for event in told if isinstance(event, s3t.StageStart)}
-        assert begun == {stage: run.inventory().records[stage.places[0]] for stage in begun}
-        assert len(begun) == 4
+@pytest.mark.parametrize(
+    ("system", "changes", "said"),
+    [
+        ("s3t", {"method": "ridge", "sequences": {}}, "method ridge has no other"),
+        ("s3t", {"prediction": {"ensemble": "sequences"}}, "one live chain a shard"),
+        ("s3t", {"ridge": {"layers": 0, "projection": 8}}, "without a projection"),
+        ("merged", {"head": "trained"}, "needs a head of its own"),
+        ("merged", {"partition": {"shards": 1, "slices": 3}}, "there is one shard"),
+        ("merged", {"partition": {"shards": 100, "slices": 3}}, "at most 256 slices"),
+        ("merged", {"adapter": {"use_dora": True}}, "mean of DoRA adapters"),
+    ],
+)
+def test_what_has_no_such_head_is_refused(system, changes, said, tmp_path):
+    with pytest.raises(s3t.RecipeError, match=said):
+        recipe_from(recipe_of(tmp_path, system=system) | changes)
 
 
-def test_what_has_no_such_head_is_refused(text_model, tmp_path):
-    recipe = recipe_of(text_model)
-    for changes, said in (
-        ({"method": "ridge", "sequences": {}}, "method ridge has no other"),
-        ({"prediction": {"ensemble": "sequences"}}, "one live chain a shard"),
-        ({"ridge": {"layers": 0, "projection": 8}}, "without a projection"),
-    ):
-        with pytest.raises(s3t.RecipeError, match=said):
-            recipe_from(recipe | changes)
-    merged = recipe_of(text_model, system="merged")
-    for changes, said in (
-        ({"head": "trained"}, "needs a head of its own"),
-        ({"partition": {"shards": 1, "slices": 3}}, "there is one shard"),
-        ({"partition": {"shards": 100, "slices": 3}}, "at most 256 slices"),
-        ({"adapter": {"use_dora": True}}, "mean of DoRA adapters"),
-    ):
-        with pytest.raises(s3t.RecipeError, match=said):
-            recipe_from(merged | changes)
-    with (
-        s3t.Run.create(tmp_path / "other", recipe=recipe, data=tiny.text_table()) as run,
-        pytest.raises(s3t.InputError, match="reads states of layers"),
-    ):
+@pytest.mark.parametrize("system", ["s3t"], indirect=True)
+def test_what_cannot_be_exported_with_its_head_is_refused(run, text_model, tmp_path):
+    with pytest.raises(s3t.InputError, match="reads states of layers"):
         run.export(tmp_path / "out")
-    merged["ridge"] = {"layers": 0}
-    with s3t.Run.create(tmp_path / "run", recipe=merged, data=tiny.text_table()) as run:
+    merged = recipe_of(text_model, system="merged", ridge={"layers": 0})
+    with s3t.Run.create(tmp_path / "merged", recipe=merged, data=TABLE) as merged_run:
         with pytest.raises(s3t.InputError, match="leave the shard out"):
-            run.export(tmp_path / "out", shard=0)
-        run.train()
-        with roles(run).ledger.writing() as transaction:
-            transaction.forget_stages({stage: key for stage, key in run.inventory().alive.items() if stage.models})
+            merged_run.export(tmp_path / "out", shard=0)
+        merged_run.train()
+        lose_stages(merged_run, lambda stage: bool(stage.models))
         with pytest.raises(s3t.InputError, match="heads are not solved yet"):
-            run.export(tmp_path / "out")
+            merged_run.export(tmp_path / "out")

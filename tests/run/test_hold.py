@@ -8,10 +8,10 @@ import s3t
 from s3t.errors import ClosedError, DataError, StorageError
 from s3t.ledger.presence import TRUSTED_SECONDS
 from s3t.ledger.sessions import LEASE_SECONDS
-from s3t.run.answerer import Answerer
 from testing import tiny
 from testing.roles import roles
-from tests.run.test_overtaken import at_the_end_of, state_of
+from tests.run.test_overtaken import state_of
+from tests.run.worlds import trained_run
 
 TEXTS = ["w1 w2", "w30", "w22 w3 w4"]
 PAUSE = "s3t.ledger.presence.POLL_SECONDS"
@@ -41,45 +41,44 @@ def hours(monkeypatch):
     return slept
 
 
+def assert_parts_of_one(held, whole, field):
+    rows = [row for each in held.predictions for row in each.rows()]
+    for name in (field, "probabilities"):
+        assert [row[name] for row in rows] == [row[name] for row in whole.rows()]
+    assert {(each.generation, each.members) for each in held.predictions} == {(whole.generation, whole.members)}
+
+
 def test_answers_to_several_requests_are_those_of_one_prediction_of_all(run):
     frame = pa.table({"id": ["x"], "text": [TEXTS[2]]})
     with run.hold(TEXTS[:2], run.checked(frame)) as held:
         first, second = held.predictions
     whole = run.predict(TEXTS)
-    assert [*first.predicted, *second.predicted] == list(whole.predicted)
+    assert_parts_of_one(held, whole, "label")
     np.testing.assert_array_equal(np.concatenate([first.logits, second.logits], axis=1), whole.logits)
     assert [row["row"] for row in first.rows()] == [0, 1]
     assert [row["id"] for row in second.rows()] == ["x"]
-    assert [row["probabilities"] for row in [*first.rows(), *second.rows()]] == [
-        row["probabilities"] for row in whole.rows()
-    ]
-    assert first.generation == second.generation == whole.generation
-    assert first.members == whole.members
 
 
 def test_answers_about_words_are_divided_by_their_words(text_model, tmp_path):
     recipe = tiny.tagging_recipe(text_model, partition={"shards": 1, "slices": 1}, sequences={"budget": 1})
     requests = [[["w1", "w2", "w3"]], [["w4"], ["w5", "w6"]]]
-    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.tagged_table()) as run:
-        run.train()
-        whole = run.predict([words for each in requests for words in each]).rows()
-        with run.hold(*requests) as held:
-            rows = [row for each in held.predictions for row in each.rows()]
-    assert [row["tags"] for row in rows] == [row["tags"] for row in whole]
-    assert [row["probabilities"] for row in rows] == [row["probabilities"] for row in whole]
+    with trained_run(tmp_path / "run", recipe, tiny.tagged_table()) as run, run.hold(*requests) as held:
+        assert_parts_of_one(held, run.predict([words for each in requests for words in each]), "tags")
 
 
-def test_a_deletion_is_effective_once_the_answers_have_left(run, other):
-    held = run.hold(TEXTS)
-    assert held.may_leave()
+def test_a_deletion_is_effective_once_every_answer_has_left(run, other):
+    first, second = run.hold(TEXTS), run.hold(TEXTS[:1])
+    assert first.may_leave()
+    assert second.may_leave()
     other.delete(records=["r0"])
-    roles(run).presence.look()
-    assert not held.may_leave()
-    assert state_of(other) == "accepted"
-    held.release()
+    for held in (first, second):
+        roles(run).presence.look()
+        assert not held.may_leave()
+        assert state_of(other) == "accepted"
+        held.release()
     roles(run).presence.look()
     assert state_of(other) in ("effective", "erased")
-    held.release()
+    first.release()
 
 
 def test_an_answer_that_is_not_on_its_way_yet_holds_no_deletion_up_and_does_not_leave(run, other):
@@ -91,36 +90,6 @@ def test_an_answer_that_is_not_on_its_way_yet_holds_no_deletion_up_and_does_not_
     held.release()
     roles(run).presence.look()
     assert state_of(other) == "erased"  # and not before: until then it was in memory
-
-
-def test_a_deletion_that_comes_while_the_answer_is_computed_makes_it_be_made_again(run, other, monkeypatch):
-    act = at_the_end_of(Answerer._answer, lambda: other.delete(records=["r0"]))
-    monkeypatch.setattr(Answerer, "_answer", act)
-    with run.hold(TEXTS) as held:
-        assert held.predictions[0].generation == 1
-        assert held.may_leave()
-
-
-def test_every_answer_of_several_computations_is_waited_for(run, other):
-    first, second = run.hold(TEXTS), run.hold(TEXTS[:1])
-    assert first.may_leave()
-    assert second.may_leave()
-    other.delete(records=["r0"])
-    first.release()
-    roles(run).presence.look()
-    assert state_of(other) == "accepted"
-    second.release()
-    roles(run).presence.look()
-    assert state_of(other) in ("effective", "erased")
-
-
-def test_the_answer_after_a_deletion_is_of_its_generation(run, other):
-    before = run.hold(TEXTS)
-    other.delete(records=["r0"])
-    with run.hold(TEXTS) as after:
-        assert after.may_leave()
-        assert after.predictions[0].generation == before.predictions[0].generation + 1
-    before.release()
 
 
 def test_a_deletion_that_takes_nothing_of_the_answer_does_not_stop_it(run, other):
@@ -201,10 +170,10 @@ def test_wrong_inputs_are_told_before_anything_is_held(run):
         run.hold(TEXTS, [""])
 
 
-def test_a_deletion_without_repair_leaves_it_to_others(text_model, tmp_path):
-    recipe = tiny.recipe(text_model, deletion={"repair": "eager"})
-    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table()) as run:
-        run.train()
+def test_a_deletion_that_nobody_waits_for_leaves_the_repair_to_others(trained_once, tmp_path):
+    path = tiny.copy_run(trained_once, tmp_path / "eager")
+    tiny.change_recipe(path, deletion={"repair": "eager"})
+    with s3t.Run.open(path) as run:
         report = run.delete(records=["r0"], wait=False)
         assert report.repair is None
         assert report.missing

@@ -10,6 +10,7 @@ from s3t.deletion.witness import state_folder
 from s3t.store.folder import Home, Layout, moved_error, read_description
 from testing import tiny
 from tests.cli.typed import document, invoke
+from tests.run.test_closed import USES
 
 TEXTS = ["w1 w2", "w30"]
 
@@ -33,22 +34,13 @@ def names_of(run):
         return [location.present for location in opened.locate(records=["r3", "r4"])]
 
 
-CHANGES = {
-    "delete": lambda run: run.delete(records=["r3"]),
-    "erase": lambda run: run.erase(),
-    "train": lambda run: run.train(),
-    "extend": lambda run: run.extend(budget=4),
-    "destroy-key": lambda run: run.destroy_key(),
-}
-
-
 def test_a_copy_changes_nothing_and_answers(run):
     copy = copied(run)
     before = files(copy)
     with s3t.Run.open(copy) as opened:
-        for change in CHANGES.values():
+        for change in ("delete", "erase", "train", "extend", "destroy"):
             with pytest.raises(s3t.MovedError, match=r"is a copy of the run in .*clone --adopt") as caught:
-                change(opened)
+                USES[change](opened)
             assert caught.value.aftermath.changed is False
         assert len(opened.predict(TEXTS).predicted) == 2
         assert opened.delete(records=["r3"], dry_run=True).deleted == 1
@@ -100,9 +92,13 @@ def test_a_backup_that_is_put_back_in_place_is_no_copy(run):
         assert opened.delete(records=["r3"]).deleted == 1
 
 
-def test_a_copy_of_hard_links_is_a_copy(run):
+def test_a_copy_of_hard_links_is_a_copy_and_another_mount_of_the_folder_is_the_folder(run, monkeypatch):
+    """By its inode: a container's volume, or a network file system at another path."""
     copy = shutil.copytree(run, run.parent / "copy", copy_function=os.link)
     assert isinstance(moved_error(Layout(copy), run=read_description(Layout(copy)).run), s3t.MovedError)
+    here = Home.of(run)
+    monkeypatch.setattr(Home, "of", classmethod(lambda cls, folder, **_: cls(**(vars(here) | {"path": "/elsewhere"}))))
+    assert moved_error(Layout(run), run="any") is None
 
 
 def test_a_renamed_run_whose_copy_took_its_name_is_told(run):
@@ -113,16 +109,12 @@ def test_a_renamed_run_whose_copy_took_its_name_is_told(run):
         opened.delete(records=["r3"])
 
 
-def test_a_run_without_a_note_gets_one_when_it_is_opened(run):
+def test_a_run_without_a_note_gets_one_and_a_damaged_one_changes_nothing_until_somebody_says_that_it_is_the_run(run):
     (run / "home").unlink()
     s3t.Run.open(run).close()
     assert moved_error(Layout(run), run="any") is None
-    assert (run / "home").exists()
     with s3t.Run.open(copied(run)) as opened, pytest.raises(s3t.MovedError):
         opened.delete(records=["r3"])
-
-
-def test_a_damaged_note_changes_nothing_until_somebody_says_that_it_is_the_run(run):
     (run / "home").write_text("{")
     with s3t.Run.open(run) as opened, pytest.raises(s3t.MovedError, match="is damaged"):
         opened.delete(records=["r3"])
@@ -200,12 +192,3 @@ def test_the_clone_command(run):
     for folder, record in ((run, "r3"), (clone, "r4"), (copy, "r5")):
         assert document("delete", folder, "--record", record)["deleted"] == 1
     assert [document("status", folder)["generation"] for folder in (run, clone, copy)] == [1, 1, 1]
-
-
-def test_another_mount_of_the_folder_is_the_folder(run, monkeypatch):
-    """By its inode: a container's volume, or a network file system at another path."""
-    link = run.with_name("link")
-    link.symlink_to(run)
-    here = Home.of(run)
-    monkeypatch.setattr(Home, "of", classmethod(lambda cls, folder, **_: cls(**(vars(here) | {"path": "/elsewhere"}))))
-    assert moved_error(Layout(run), run="any") is None

@@ -3,8 +3,6 @@
 import json
 import re
 import shutil
-import tempfile
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -16,11 +14,16 @@ import s3t
 from s3t.core import Secret, place_of
 from s3t.recipe import recipe_from
 from testing import tiny
-from testing.language import VOCABULARY, chat_table, language_recipe, make_language_model, prompt_table
-from tests.run.test_counterfactual import SLOW_OK, TWO_HARDEST, TWO_ORDERS, assert_hard_deletions_are_exact
-from tests.run.worlds import SIZES, SMALL, Worlds, make_worlds, trained_run
-
-IN_INTEGRATION = pytest.mark.integration
+from testing.language import chat_table, language_recipe, make_language_model, prompt_table
+from tests.run.test_counterfactual import (
+    IN_INTEGRATION,
+    ONE_ORDER,
+    SLOW_OK,
+    TWO_HARDEST,
+    assert_any_schedule_is_exact,
+    assert_hard_deletions_are_exact,
+)
+from tests.run.worlds import SMALL, artifacts_after, assert_deletions_are_exact, trained_run
 
 
 @pytest.fixture(scope="session")
@@ -37,7 +40,7 @@ def trained(llama, tmp_path_factory):
         yield run
 
 
-@pytest.mark.parametrize(("names", "size"), [(TWO_HARDEST, TWO_ORDERS), pytest.param(None, {}, marks=IN_INTEGRATION)])
+@pytest.mark.parametrize(("names", "size"), [(TWO_HARDEST, ONE_ORDER), pytest.param(None, {}, marks=IN_INTEGRATION)])
 def test_hard_deletions_are_exact(names, size, llama, tmp_path):
     """The longest completion is cut, and some prompts leave nothing to learn."""
     recipe = language_recipe(llama, language={"max_length": 8}, **size)
@@ -49,100 +52,69 @@ CHATS = {"columns": {"messages": "messages", "prompt": None, "completion": None,
 
 @pytest.mark.integration
 @pytest.mark.parametrize(
-    "changes",
+    ("kind", "changes"),
     [
-        {"training": {"precision": "bfloat16", "micro_batch": 2}},
-        {"training": {"checkpointing": True, "shortcuts": []}, "language": {"loss": "all"}},
-        {"training": {"precision": "bfloat16"}, "adapter": {"use_dora": True}},
-        pytest.param({"training": {"trunk_cache": False}}, marks=IN_INTEGRATION),
-        pytest.param(
-            {"method": {"name": "sisa", "trainable": "all"}, "sequences": {"budget": 1}}, marks=IN_INTEGRATION
-        ),
-        pytest.param({"adapter": {"use_dora": True, "dropout": 0.2}}, marks=IN_INTEGRATION),
+        ("llama", {"training": {"precision": "bfloat16", "micro_batch": 2}}),
+        ("llama", {"training": {"checkpointing": True, "shortcuts": []}, "language": {"loss": "all"}}),
+        ("llama", {"training": {"precision": "bfloat16"}, "adapter": {"use_dora": True}}),
+        ("llama", {"training": {"trunk_cache": False}}),
+        ("llama", {"method": {"name": "sisa", "trainable": "all"}, "sequences": {"budget": 1}}),
+        ("llama", {"adapter": {"use_dora": True, "dropout": 0.2}}),
+        *((kind, {}) for kind in ("gpt2", "llama-tied", "mixtral", "gemma3", "falcon", "phi")),
     ],
     ids=str,
 )
-def test_every_way_of_training_is_exact(changes, llama, tmp_path):
-    recipe = language_recipe(llama, **{"partition": {"shards": 1}} | {"sequences": {"budget": 2}} | changes)
-    worlds = make_worlds(tmp_path, recipe, prompt_table(), [["r5"], ["r23"]])
-    worlds.assert_exact()
-    worlds.close()
+def test_every_way_of_training_every_kind_of_decoder_is_exact(kind, changes, tmp_path):
+    recipe = language_recipe(make_language_model(tmp_path / "model", kind=kind), **SMALL | changes)
+    assert_deletions_are_exact(tmp_path, recipe, prompt_table(), [["r5"], ["r23"]])
 
 
-@pytest.mark.integration
 @pytest.mark.parametrize(
-    "kind",
-    [
-        "gpt2",
-        "llama-tied",
-        "mixtral",
-        *(pytest.param(kind, marks=IN_INTEGRATION) for kind in ("gemma3", "falcon", "phi")),
-    ],
+    "kind", ["qwen2", "mistral", *(pytest.param(kind, marks=IN_INTEGRATION) for kind in ("gpt-neox", "olmo2"))]
 )
-def test_every_kind_of_decoder_is_exact(kind, tmp_path):
-    model = make_language_model(tmp_path / "model", kind=kind)
-    worlds = make_worlds(tmp_path, language_recipe(model, **SMALL), prompt_table(), [["r5"], ["r23"]])
-    worlds.assert_exact()
-    worlds.close()
-
-
-@pytest.mark.parametrize("kind", ["qwen2", "mistral", "gpt-neox", "olmo2"])
 def test_gradients_of_two_records_at_a_time_are_exact_in_float32(kind, tmp_path):
     """Texts of all of these share rows."""
     model = make_language_model(tmp_path / "model", kind=kind, layers=2)
-    training = {"epochs": 1, "micro_batch": 2, "shortcuts": ["packing"]}
+    training = {"epochs": 1, "micro_batch": 2, "shortcuts": ["packing"], "precision": "float32"}
     size = {"partition": {"shards": 1, "slices": 2}, "sequences": {"budget": 1}, "training": training}
-    worlds = make_worlds(tmp_path, language_recipe(model, **size), prompt_table(), [["r5"], ["r23"]])
-    assert worlds.forgot.recipe.training.precision == "float32"
-    worlds.assert_exact()
-    worlds.close()
-
-
-def place_of_person(recipe, person):
-    part = recipe["partition"]
-    return place_of("", person, secret=Secret(salt=part["salt"]), shards=part["shards"], slices=part["slices"])
+    assert_deletions_are_exact(tmp_path, language_recipe(model, **size), prompt_table(), [["r5", "r23"]])
 
 
 @pytest.mark.integration
 def test_a_deletion_of_the_only_author_of_a_slice_is_exact(llama, tmp_path):
-    recipe = language_recipe(llama, columns={"subject": "person"}, training={"epochs": 1}, **SMALL)
-    table = prompt_table()
-    table["place"] = [place_of_person(recipe, person) for person in table.person]
-    author, alone = table.person[0], table.place[0]
-    table = table[(table.place != alone) | (table.person == author)].drop(columns="place")
-    forgot = trained_run(tmp_path / "forgot", recipe, table)
-    report = forgot.delete(subjects=[author])
-    assert (report.deleted, report.slices) == (3, (alone,))
-    assert forgot.inventory().records[alone] == 0
-    worlds = Worlds(forgot, trained_run(tmp_path / "never-knew", recipe, table[table.person != author]), table)
-    worlds.assert_exact()
-    worlds.close()
+    recipe, table = (
+        language_recipe(llama, columns={"subject": "person"}, training={"epochs": 1}, **SMALL),
+        prompt_table(),
+    )
+    secret = Secret(salt=recipe["partition"]["salt"])
+    places = [place_of("", person, secret=secret, shards=1, slices=3) for person in table.person]
+    author, alone = table.person[0], places[0]
+    table = table[[place != alone or person == author for place, person in zip(places, table.person, strict=True)]]
+
+    def delete(run):
+        report = run.delete(subjects=[author])
+        assert (report.deleted, report.slices) == (3, (alone,))
+        assert run.inventory().records[alone] == 0
+
+    never_knew = artifacts_after(tmp_path / "never-knew", recipe, table[table.person != author])
+    assert artifacts_after(tmp_path / "forgot", recipe, table, delete) == never_knew
 
 
 @pytest.mark.integration
 @SLOW_OK
 @given(data=st.data())
 def test_any_schedule_of_deletions_is_exact(llama, data):
-    table = prompt_table(data.draw(st.integers(8, 26), label="records"), seed=data.draw(st.integers(0, 9)))
-    requests = data.draw(
-        st.lists(st.lists(st.sampled_from(list(table.id)), min_size=1, max_size=3, unique=True), max_size=4),
-        label="requests",
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        worlds = make_worlds(Path(folder), language_recipe(llama), table, requests)
-        worlds.assert_exact()
-        worlds.close()
+    assert_any_schedule_is_exact(data, language_recipe(llama), prompt_table)
 
 
 @pytest.mark.integration
-@SIZES
-def test_all_chats_of_a_person_leave_together_and_exactly(size, llama, tmp_path):
-    table, recipe = chat_table(), language_recipe(llama, **CHATS, **size)
-    forgot = trained_run(tmp_path / "forgot", recipe, table)
-    assert forgot.delete(subjects=["p2"]).deleted == 3
-    never_knew = trained_run(tmp_path / "never-knew", recipe, table[table.person != "p2"])
-    forgot.repair()
-    assert tiny.artifacts(forgot.path) == tiny.artifacts(never_knew.path)
+def test_all_chats_of_a_person_leave_together_and_exactly(llama, tmp_path):
+    def delete(run):
+        assert run.delete(subjects=["p2"]).deleted == 3
+
+    table, recipe = chat_table(), language_recipe(llama, **CHATS)
+    never_knew = artifacts_after(tmp_path / "never-knew", recipe, table[table.person != "p2"])
+    assert artifacts_after(tmp_path / "forgot", recipe, table, delete) == never_knew
 
 
 @pytest.mark.integration
@@ -175,14 +147,6 @@ def test_scores_are_of_the_mean_of_the_members_probabilities(llama, tmp_path):
         assert [row["depth"] for row in evaluation.per_depth] == [1, 2, 3]
 
 
-@pytest.mark.integration
-def test_training_lowers_the_perplexity_of_what_was_learned(llama, tmp_path):
-    recipe = language_recipe(llama, training={"epochs": 8, "learning_rate": 0.05}, **SMALL)
-    with trained_run(tmp_path / "run", recipe, prompt_table()) as run:
-        depths = run.evaluate(prompt_table()).per_depth
-    assert depths[-1]["perplexity"] < 0.7 * len(VOCABULARY)  # which is that of a model that knows nothing
-
-
 def test_a_language_model_gives_no_labels_and_others_no_likelihoods(trained, text_model, tmp_path):
     with pytest.raises(s3t.InputError, match="ask `generate` or `score`"):
         trained.predict(prompt_table())
@@ -200,28 +164,25 @@ def problems_of(recipe, table, tmp_path):
     return "\n".join(error.value.problems)
 
 
-@pytest.mark.integration
-@pytest.mark.parametrize(
-    ("chat", "problem"),
-    [
-        ([{"role": "user", "content": "w1"}], "line 2: column 'messages' has no turn of an assistant"),
-        ([], "is no list of messages"),
-        ([{"role": "user", "content": "\ud800"}], "content with half a surrogate pair"),
-        ("{", "is not JSON"),
-        ([{"role": "user"}], "message 1: has no content"),
-        ([{"role": "user", "content": "w1", "tool_calls": [{"secret": 1}]}], "message 1: has 1 more fields"),
-        ([{"says": "human", "value": "w1"}], "message 1: has no role"),
-    ],
-)
-def test_chats_that_are_none_are_named_by_their_line(chat, problem, llama, tmp_path):
-    rows = chat_table()
-    lines = [{"id": "x", "person": "p", "messages": chat}, *rows.to_dict("records")]
+NO_CHATS = [
+    ([{"role": "user", "content": "w1"}], "column 'messages' has no turn of an assistant"),
+    ([], "is no list of messages"),
+    ([{"role": "user", "content": "\ud800"}], "content with half a surrogate pair"),
+    ("{", "is not JSON"),
+    ([{"role": "user"}], "message 1: has no content"),
+    ([{"role": "user", "content": "w1", "tool_calls": [{"secret": 1}]}], "message 1: has 1 more fields"),
+    ([{"says": "human", "value": "w1"}], "message 1: has no role"),
+]
+
+
+def test_chats_that_are_none_are_named_by_their_line(llama, tmp_path):
+    wrong = [{"id": f"x{number}", "person": "p", "messages": chat} for number, (chat, _) in enumerate(NO_CHATS)]
     path = tmp_path / "chats.jsonl"
-    path.write_text("\n".join(json.dumps(line) for line in [lines[1], lines[0], *lines[2:]]))
-    told = problems_of(language_recipe(llama, **CHATS), path, tmp_path)
-    assert problem in told
-    assert "line 2" in told
-    assert "secret" not in told
+    path.write_text("\n".join(json.dumps(line) for line in [*wrong, *chat_table().to_dict("records")]))
+    told = problems_of(language_recipe(llama, **CHATS), path, tmp_path).splitlines()
+    for number, (_, problem) in enumerate(NO_CHATS, start=1):
+        assert any(f"line {number}:" in line and problem in line for line in told)
+    assert "secret" not in "".join(told)
 
 
 def test_every_chat_that_the_template_refuses_is_named(llama, tmp_path):
@@ -236,6 +197,12 @@ def test_every_chat_that_the_template_refuses_is_named(llama, tmp_path):
     assert "w39" not in told
 
 
+def slice_files(folder, recipe, data):
+    """Names of the slices' files, which have digests of what they hold."""
+    s3t.Run.create(folder, recipe=recipe, data=data).close()
+    return sorted(path.name for path in (folder / "slices").rglob("*.parquet"))
+
+
 @pytest.mark.integration
 def test_chats_as_json_text_and_as_lists_are_the_same_records(llama, tmp_path):
     recipe = language_recipe(llama, **CHATS)
@@ -243,17 +210,9 @@ def test_chats_as_json_text_and_as_lists_are_the_same_records(llama, tmp_path):
     texts["messages"] = [json.dumps(chat) for chat in texts.messages]
     lists.to_json(tmp_path / "chats.jsonl", orient="records", lines=True)
     texts.to_csv(tmp_path / "chats.csv", index=False)
-    digests = []
-    for name, data in (("lists", tmp_path / "chats.jsonl"), ("texts", tmp_path / "chats.csv"), ("frame", lists)):
-        with s3t.Run.create(tmp_path / name, recipe=recipe, data=data):
-            digests.append(sorted(path.name for path in (tmp_path / name / "slices").rglob("*.parquet")))
-    assert digests[0] == digests[1] == digests[2]
-
-
-def test_an_empty_completion_is_named(llama, tmp_path):
-    table = prompt_table()
-    table.loc[3, "completion"] = " "
-    assert "row 3: column 'completion' is empty or blank" in problems_of(language_recipe(llama), table, tmp_path)
+    given = {"lists": tmp_path / "chats.jsonl", "texts": tmp_path / "chats.csv", "frame": lists}
+    lists, texts, frame = (slice_files(tmp_path / name, recipe, data) for name, data in given.items())
+    assert lists == texts == frame
 
 
 @pytest.mark.integration
@@ -267,7 +226,10 @@ def test_longer_records_are_cut_with_a_notice_or_refused(llama, tmp_path):
     assert "which language.longer refuses" in problems_of(recipe, prompt_table(), tmp_path)
 
 
-def test_records_that_teach_nothing_at_all_are_refused(llama, tmp_path):
+def test_an_empty_completion_is_named_and_records_that_teach_nothing_at_all_are_refused(llama, tmp_path):
+    table = prompt_table()
+    table.loc[3, "completion"] = " "
+    assert "row 3: column 'completion' is empty or blank" in problems_of(language_recipe(llama), table, tmp_path)
     table = prompt_table().assign(prompt=" ".join(["w1"] * 30))
     assert "no record has one that is learned" in problems_of(language_recipe(llama), table, tmp_path)
 
@@ -278,15 +240,11 @@ def test_the_first_template_whose_columns_are_filled_makes_the_prompt(llama, tmp
     table["more"] = ["w7" if number % 2 else "" for number in range(len(table))]
     templates = ["w0 {prompt} with {more} w1", "w0 {prompt} w1"]
     recipe = language_recipe(llama, columns={"prompt": templates})
-    written = table.assign(
-        prompt=[
-            f"w0 {row.prompt} with {row.more} w1" if row.more else f"w0 {row.prompt} w1" for row in table.itertuples()
-        ]
-    )
-    names = []
-    for name, asked, data in (("templates", recipe, table), ("written", language_recipe(llama), written)):
-        with s3t.Run.create(tmp_path / name, recipe=asked, data=data):
-            names.append(sorted(path.name for path in (tmp_path / name / "slices").rglob("*.parquet")))
+    written = table.assign(prompt=[templates[not row["more"]].format(**row) for row in table.to_dict("records")])
+    names = [
+        slice_files(tmp_path / name, asked, data)
+        for name, asked, data in (("templates", recipe, table), ("written", language_recipe(llama), written))
+    ]
     assert names[0] == names[1]
     table.loc[5, "prompt"] = ""
     told = problems_of(recipe, table, tmp_path)

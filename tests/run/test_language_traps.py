@@ -24,8 +24,8 @@ from s3t.models.language import LanguageEncoder
 from s3t.models.passes import Packing, pack
 from s3t.recipe import recipe_from
 from s3t.records.ingest import ingest
-from s3t.run import creation, workshop
-from s3t.run.workshop import Workshop
+from s3t.run import creation
+from s3t.run.writer import Writer
 from s3t.tasks.targets import CausalLanguage
 from s3t.tasks.task import ANSWERED
 from s3t.training.examples import Examples
@@ -34,7 +34,7 @@ from testing.language import SPECIAL, VOCABULARY, language_recipe, make_language
 from testing.roles import roles
 from testing.tiny import WORDS
 from tests.run.meanwhile import deletion_after_a_step
-from tests.run.worlds import clone, make_worlds, trained_run
+from tests.run.worlds import artifacts_after, clone, make_worlds, trained_run
 
 LITTLE = {"partition": {"shards": 1, "slices": 2}, "sequences": {"budget": 2}, "training": {"epochs": 1}}
 """Changes of a recipe: 4 stages, of which each record is in 3."""
@@ -72,15 +72,17 @@ def run(trained, tmp_path):
         yield opened
 
 
-def leaking(tmp_path, model):
-    return make_worlds(tmp_path / "leaking", language_recipe(model, **LITTLE), prompt_table(), REQUESTS)
+@pytest.fixture
+def caught(llama, tmp_path):
+    """A function that says whether two runs differ, made with the leak that was planted."""
 
+    def differ():
+        worlds = make_worlds(tmp_path / "leaking", language_recipe(llama, **LITTLE), prompt_table(), REQUESTS)
+        differs = bool(worlds.differing_artifacts())
+        worlds.close()
+        return differs
 
-def caught(worlds):
-    """Whether the counterfactual run differs."""
-    differs = bool(worlds.differing_artifacts())
-    worlds.close()
-    return differs
+    return differ
 
 
 def fit_on_all_records(monkeypatch, fit):
@@ -98,9 +100,10 @@ def test_without_a_leak_the_oracle_passes(honest):
     assert honest.differing_artifacts() == []
     assert honest.predictions_agree()
     assert len(honest.forgot.inventory().alive) == 1
+    assert honest.never_knew.audit(replay=4).ok
 
 
-def test_a_loss_that_is_divided_by_the_tokens_of_all_records_is_caught(llama, tmp_path, monkeypatch):
+def loss_by_the_tokens_of_all_records(monkeypatch):
     tokens = [1.0]
 
     def fit(rows):
@@ -111,10 +114,9 @@ def test_a_loss_that_is_divided_by_the_tokens_of_all_records_is_caught(llama, tm
 
     fit_on_all_records(monkeypatch, fit)
     monkeypatch.setattr(CausalLanguage, "loss", divided)
-    assert caught(leaking(tmp_path, llama))
 
 
-def test_a_loss_that_is_divided_by_the_mean_of_all_batches_so_far_is_caught(llama, tmp_path, monkeypatch):
+def loss_by_the_mean_of_all_batches_so_far(monkeypatch):
     """Trainers keep such a mean, so that a short batch counts less; it goes on from stage to stage."""
     counts, own = [], Examples.count_answers
 
@@ -123,84 +125,6 @@ def test_a_loss_that_is_divided_by_the_mean_of_all_batches_so_far_is_caught(llam
         return float(np.mean(counts))
 
     monkeypatch.setattr(Examples, "count_answers", smoothed)
-    worlds = leaking(tmp_path, llama)
-    assert not worlds.forgot.audit(replay=1, seed=0).ok
-    assert caught(worlds)
-
-
-def other_bytes(run, stage):
-    """A stage's artifact with tensors that it was not trained to, and a manifest of its own that is right."""
-    store, key = roles(run).store, roles(run).ledger.snapshot().stages[stage]
-    artifact = store.get(0, key)
-    tensors = deserialize(artifact.content)
-    content = serialize(StageTensors(block={name: t * 1.01 for name, t in tensors.block.items()}, head=tensors.head))
-    sha256 = hashlib.sha256(content).hexdigest()
-    store.erase({(0, key)})
-    store.put(0, key, content, artifact.manifest.model_copy(update={"sha256": sha256}))
-
-
-def test_a_stage_of_other_bytes_is_caught(run):
-    """No child's manifest names the bytes of this one; the ledger does."""
-    other_bytes(run, Stage(0, (0, 1)))
-    problems = [mismatch["prefix"] for mismatch in run.audit().mismatches]
-    assert problems == [[0, 1]]
-
-
-def test_a_stage_that_was_trained_in_another_way_is_caught_by_a_replay_alone(run, monkeypatch):
-    honest = run.audit(replay=4)
-    assert (honest.ok, len(honest.replayed)) == (True, 4)
-    before = set(run.inventory().alive)
-    run.delete(records=["r23"])
-    kept = set(run.inventory().alive)
-    with monkeypatch.context() as patch:
-        patch.setattr(workshop, "stage_seed", lambda *about: 1)
-        run.repair()
-    assert run.audit().ok
-    report = run.audit(replay=4)
-    assert {tuple(mismatch["prefix"]) for mismatch in report.mismatches} == {stage.prefix for stage in before - kept}
-
-
-def likelihoods_beside(llama, neighbour):
-    """Log-probabilities over the vocabulary at a record that shares a row with another, by the packed pass."""
-    model, encoder = assemble(llama, recipe_from(language_recipe(llama)), labels=1)
-    records = encoder.encode(pa.table({"prompt": [neighbour, "w4"], "completion": ["w1 w2", "w5 w6"]}))
-    batch = encoder.collate(records)
-    packing = pack(batch["attention_mask"])
-    assert len(packing.text) == 1
-    with torch.no_grad():
-        answers = model.passes.logits(batch, packing=packing).log_softmax(-1)
-    return answers[int(records[0][ANSWERED].sum()) :]
-
-
-@pytest.mark.parametrize("neighbour", ["w8", "w9 w9 w9 w9"], ids=["other words", "longer"])
-def test_a_changed_record_that_changes_the_loss_of_the_one_beside_it_is_caught(neighbour, llama, monkeypatch):
-    alone = likelihoods_beside(llama, "w7")
-    assert np.allclose(likelihoods_beside(llama, neighbour), alone, atol=1e-6)
-    monkeypatch.setattr(Packing, "positions", property(lambda self: torch.arange(self.text.shape[1])[None]))
-    assert not np.allclose(likelihoods_beside(llama, neighbour), likelihoods_beside(llama, "w7"), atol=1e-4)
-
-
-def test_texts_that_begin_with_the_end_of_the_one_before_are_caught(llama, tmp_path, monkeypatch):
-    """As where all texts are one stream, cut into rows: the last text of a slice goes on in the next slice."""
-    last_of_a_slice = []
-
-    def streamed(self, rows):
-        before, found = self.__dict__.setdefault("before", []), []
-        for ids, learned in self._tokens(rows):
-            found.append(self._encoded(before[-4:] + ids, [False] * len(before[-4:]) + learned))
-            before[:] = ids
-        if "record" in rows.schema.names:
-            last_of_a_slice.append(rows["record"].to_pylist()[-1])
-        return found
-
-    monkeypatch.setattr(LanguageEncoder, "encode", streamed)
-    recipe, table = language_recipe(llama, **LITTLE), prompt_table()
-    with trained_run(tmp_path / "forgot", recipe, table) as forgot:
-        forgot.delete(records=last_of_a_slice[:1])
-        left = tiny.artifacts(forgot.path)
-    with trained_run(tmp_path / "never-knew", recipe, table[table.id != last_of_a_slice[0]]) as never_knew:
-        assert left
-        assert not left.items() <= tiny.artifacts(never_knew.path).items()
 
 
 def words_by_frequency(monkeypatch):
@@ -250,11 +174,75 @@ def length_of_most(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "plant", [words_by_frequency, template_with_an_example, length_of_most], ids=lambda plant: plant.__name__
+    "plant",
+    [
+        loss_by_the_tokens_of_all_records,
+        loss_by_the_mean_of_all_batches_so_far,
+        words_by_frequency,
+        template_with_an_example,
+        length_of_most,
+    ],
+    ids=lambda plant: plant.__name__,
 )
-def test_what_is_made_of_texts_by_something_fitted_on_all_is_caught(plant, llama, tmp_path, monkeypatch):
+def test_what_follows_from_all_records_is_caught(plant, caught, monkeypatch):
     plant(monkeypatch)
-    assert caught(leaking(tmp_path, llama))
+    assert caught()
+
+
+def test_a_stage_of_other_bytes_is_caught(run):
+    """With tensors that it was not trained to, and a manifest of its own that is right: no child's manifest names the
+    bytes of this one; the ledger does."""
+    store, key = roles(run).store, roles(run).ledger.snapshot().stages[Stage(0, (0, 1))]
+    artifact = store.get(0, key)
+    tensors = deserialize(artifact.content)
+    content = serialize(StageTensors(block={name: t * 1.01 for name, t in tensors.block.items()}, head=tensors.head))
+    store.erase({(0, key)})
+    manifest = artifact.manifest.model_copy(update={"sha256": hashlib.sha256(content).hexdigest()})
+    store.put(0, key, content, manifest)
+    assert [mismatch["prefix"] for mismatch in run.audit().mismatches] == [[0, 1]]
+
+
+def likelihoods_beside(llama, neighbour):
+    """Log-probabilities over the vocabulary at a record that shares a row with another, by the packed pass."""
+    model, encoder = assemble(llama, recipe_from(language_recipe(llama)), labels=1)
+    records = encoder.encode(pa.table({"prompt": [neighbour, "w4"], "completion": ["w1 w2", "w5 w6"]}))
+    batch = encoder.collate(records)
+    packing = pack(batch["attention_mask"])
+    assert len(packing.text) == 1
+    with torch.no_grad():
+        answers = model.passes.logits(batch, packing=packing).log_softmax(-1)
+    return answers[int(records[0][ANSWERED].sum()) :]
+
+
+def test_a_changed_record_that_changes_the_loss_of_the_one_beside_it_is_caught(llama, monkeypatch):
+    alone, neighbours = likelihoods_beside(llama, "w7"), ("w8", "w9 w9 w9 w9")  # other words, and more of them
+    assert all(np.allclose(likelihoods_beside(llama, other), alone, atol=1e-6) for other in neighbours)
+    monkeypatch.setattr(Packing, "positions", property(lambda self: torch.arange(self.text.shape[1])[None]))
+    alone = likelihoods_beside(llama, "w7")
+    assert not any(np.allclose(likelihoods_beside(llama, other), alone, atol=1e-4) for other in neighbours)
+
+
+def test_texts_that_begin_with_the_end_of_the_one_before_are_caught(llama, tmp_path, monkeypatch):
+    """As where all texts are one stream, cut into rows: the last text of a slice goes on in the next slice."""
+    last_of_a_slice = []
+
+    def streamed(self, rows):
+        before, found = self.__dict__.setdefault("before", []), []
+        for ids, learned in self._tokens(rows):
+            found.append(self._encoded(before[-4:] + ids, [False] * len(before[-4:]) + learned))
+            before[:] = ids
+        if "record" in rows.schema.names:
+            last_of_a_slice.append(rows["record"].to_pylist()[-1])
+        return found
+
+    monkeypatch.setattr(LanguageEncoder, "encode", streamed)
+    recipe, table = language_recipe(llama, **LITTLE), prompt_table()
+    with trained_run(tmp_path / "forgot", recipe, table) as forgot:
+        forgot.delete(records=last_of_a_slice[:1])
+        left = tiny.artifacts(forgot.path)
+    assert left
+    never_knew = artifacts_after(tmp_path / "never-knew", recipe, table[table.id != last_of_a_slice[0]])
+    assert not left.items() <= never_knew.items()
 
 
 def texts_agree(forgot, never_knew):
@@ -274,25 +262,16 @@ def test_what_was_kept_of_a_prompt_and_outlives_a_deletion_is_caught(what, run, 
                 keys, values = kept.setdefault((layer, keys.shape), (keys, values))
             return super().update(keys, values, layer, *more, **named)
 
-    usual = Workshop.text_batch
+    usual = Writer._write
 
-    class Remembering:
-        def __init__(self, batch):
-            self.batch, self.asked, self.steps, self.at_model = batch, [], None, batch.at_model
-
-        def add(self, prompts, sampling):
-            self.asked.append((str(prompts), sampling))
-            return self.batch.add(prompts, sampling)
-
-        def step(self):
-            if str(self.asked) not in kept:
-                kept[str(self.asked)] = [*iter(self.batch.step, []), []]
-            self.steps = self.steps or iter(kept[str(self.asked)])
-            return next(self.steps)
+    def remembering(writer, state, asked, progress):
+        if str(asked) not in kept:
+            kept[str(asked)] = usual(writer, state, asked, progress)
+        return kept[str(asked)]
 
     with monkeypatch.context() as patch:
         if what == "texts":
-            patch.setattr(Workshop, "text_batch", lambda self, *about: Remembering(usual(self, *about)))
+            patch.setattr(Writer, "_write", remembering)
         else:
             patch.setattr(language, "DynamicCache", Kept)
         before = run.generate(PROMPTS, **TWELVE).texts

@@ -4,7 +4,7 @@ Nobody looks at the ledger by himself here, so that what a computation asks befo
 """
 
 import threading
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import pytest
 
@@ -29,76 +29,53 @@ CHAIN = {
 }
 
 
-@pytest.fixture(scope="module", autouse=True)
-def state(state_of_all, tmp_path_factory):
-    """Of all tests here: they share runs."""
-    with pytest.MonkeyPatch.context() as patch:
-        folder = tmp_path_factory.mktemp("state")
-        patch.setenv("S3T_STATE", str(folder))
-        yield folder
-
-
 @pytest.fixture(scope="module")
-def folders(text_model, state, tmp_path_factory):
+def folders(state_of_all, text_model, tmp_path_factory):
     """Runs of one chain of three slices: a classifier, with prototypes beside it, and a language model."""
     folder = tmp_path_factory.mktemp("last")
     protosisa = tiny.recipe(text_model, **CHAIN, prediction={"batch_size": 4, "prototypes_alone": True})
     protosisa |= {"method": {"name": "protosisa"}, "sequences": {}}
-    trained_run(folder / "classifier", protosisa, tiny.text_table(60)).close()
-    language = language_recipe(make_language_model(folder / "model"), **CHAIN)
-    trained_run(folder / "language", language, prompt_table(60)).close()
-    return {name: folder / name for name in ("classifier", "language")}
+    trained_run(folder / "classifier", protosisa, tiny.text_table()).close()
+    trained_run(
+        folder / "language", language_recipe(make_language_model(folder / "model"), **CHAIN), prompt_table()
+    ).close()
+    return folder
 
 
 @pytest.fixture
-def open_run(folders, monkeypatch):
+def open_run(folders, tmp_path, monkeypatch):
     """A function that opens a run twice: the second time as another process has it, which waits for nobody."""
     monkeypatch.setattr("s3t.ledger.presence.POLL_SECONDS", 3600.0)
-    opened = []
+    with ExitStack() as opened:
 
-    def open_twice(name):
-        opened.extend(s3t.Run.open(folders[name]) for _ in range(2))
-        roles(opened[1]).deleter.patience = 0.0
-        return opened
+        def open_twice(name):
+            path = tiny.copy_run(folders / name, tmp_path / name)
+            run, other = (opened.enter_context(s3t.Run.open(path)) for _ in range(2))
+            roles(other).deleter.patience = 0.0
+            return run, other
 
-    yield open_twice
-    run, other = opened
-    run.close()
-    other.erase()
-    assert other.repair().missing == 0
-    assert other.audit().ok
-    other.close()
+        yield open_twice
 
 
 def record_of(run, index):
     return read_slice(run.path / "slices", Place(0, index), roles(run).secret).rows["record"].to_pylist()[0]
 
 
-def once_at_the_end(monkeypatch, name, act, *, of=None, nth=1):
-    """Let something happen when a method of the workshop, or a batch's `step`, has computed all, the nth time; of one
-    stage, if given.
-    """
+def once_at_the_end(monkeypatch, name, act, *, of=None):
+    """Let something happen when a method of the workshop, or a batch's `step`, has computed all, the first time; of one
+    stage, if given."""
     place = TextBatch if name == "step" else Workshop
     function, done = getattr(place, name), []
 
-    def and_then():
-        done.append(True)
-        if len(done) == nth:
-            act()
-
     def computing(self, *args, **named):
         found = function(self, *args, **named)
-        if of in (None, args[0]):
-            and_then()
+        ended = found and not self.open if name == "step" else of in (None, args[0])
+        if ended and not done:
+            done.append(True)
+            act()
         return found
 
-    def writing(self):
-        pieces = function(self)
-        if pieces and not self.open:
-            and_then()
-        return pieces
-
-    monkeypatch.setattr(place, name, writing if name == "step" else computing)
+    monkeypatch.setattr(place, name, computing)
     return done
 
 
@@ -197,7 +174,10 @@ def test_prototypes_that_answer_alone_are_asked_again(open_run, monkeypatch):
     assert of_answer(after) == of_answer(other.predict([PROMPT] * 9)) != before
 
 
-@pytest.mark.parametrize("stage", [Stage(0, (0, 1, 2)), Stage(0, (2,), "prototypes")], ids=str)
+STAGES = pytest.mark.parametrize("stage", [Stage(0, (0, 1, 2)), Stage(0, (2,), "prototypes")], ids=str)
+
+
+@STAGES
 def test_what_is_trained_is_thrown_away(open_run, stage, monkeypatch):
     run, other = open_run("classifier")
     other.delete(records=[record_of(run, 2)])
@@ -209,7 +189,7 @@ def test_what_is_trained_is_thrown_away(open_run, stage, monkeypatch):
     assert run.audit().ok
 
 
-@pytest.mark.parametrize("stage", [Stage(0, (0, 1, 2)), Stage(0, (2,), "prototypes")], ids=str)
+@STAGES
 def test_what_an_audit_trains_again_is_not_reported(open_run, stage, monkeypatch):
     run, other = open_run("classifier")
     record = record_of(run, 2)
@@ -228,15 +208,11 @@ def test_a_part_of_a_text_that_a_slow_reader_has_not_taken_does_not_leave_any_mo
     parts = run.stream(PROMPT, **HOW)
     next(parts)
     assert written.wait(30)
-    until_stopped(run)
+    for thread in threading.enumerate():
+        if thread.name == "s3t-write":
+            thread.join(30)
     other.delete(records=[record])
     roles(run).presence.look()
     assert other.log()[-1].state in ("effective", "erased")
     with pytest.raises(OvertakenError):
         next(parts)
-
-
-def until_stopped(run):
-    for thread in threading.enumerate():
-        if thread.name == "s3t-write":
-            thread.join(30)

@@ -29,17 +29,17 @@ METHODS = {
     "bottom-up, half replayed": {"direction": "bottom-up", "replay": 0.5},
 }
 QUICKLY = ("sisa", "protosisa", "full", "ridge", "half replayed")
-"""Each trains in a way of its own; the others are tests of integration."""
+"""Each trains in a way of its own."""
+LITTLE = SMALL | {"training": {"epochs": 1}}
 
 
 def recipe_of(method, model, *, kind="text", **changes):
+    slices = {"ridge": 4, "full": 1}.get(method)
     recipe = tiny.recipe(model, kind=kind, **changes) | {"method": METHODS[method]}
     if METHODS[method].get("name") in ("sisa", "protosisa", "full", "ridge"):
         del recipe["sequences"]
-    if method == "ridge":
-        recipe["partition"] = {"shards": 1, "slices": 4, "salt": tiny.SALT}
-    if method == "full":
-        recipe["partition"] = {"shards": 1, "slices": 1, "salt": tiny.SALT}
+    if slices is not None:
+        recipe["partition"] = {"shards": 1, "slices": slices, "salt": tiny.SALT}
     return recipe
 
 
@@ -53,24 +53,20 @@ def schedules(recipe, table):
     }
 
 
+IN_INTEGRATION = [
+    pytest.param(method, kind, True, marks=[pytest.mark.integration] + [pytest.mark.slow] * (kind == "image"))
+    for method in METHODS
+    for kind in ("text", "image")
+]
+
+
 @pytest.mark.parametrize(
-    "method",
-    [pytest.param(method, marks=[pytest.mark.integration] * (method not in QUICKLY)) for method in METHODS],
+    ("method", "kind", "large"), [*((method, "text", False) for method in QUICKLY), *IN_INTEGRATION]
 )
-def test_a_deletion_is_exact_by_every_method(method, text_model, tmp_path):
-    worlds = make_worlds(tmp_path, recipe_of(method, text_model, **SMALL), tiny.text_table(), [["r1"]])
-    worlds.assert_exact()
-    assert worlds.forgot.audit(replay=2).ok
-    worlds.close()
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize("kind", ["text", pytest.param("image", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("method", METHODS)
-def test_every_schedule_is_exact_by_every_method(method, kind, text_model, image_model, tmp_path):
+def test_deletions_are_exact_by_every_method(method, kind, large, text_model, image_model, tmp_path):
     model, table = (text_model, tiny.text_table()) if kind == "text" else (image_model, tiny.image_table())
-    recipe = recipe_of(method, model, kind=kind)
-    for name, requests in schedules(recipe, table).items():
+    recipe = recipe_of(method, model, kind=kind, **{} if large else LITTLE)
+    for name, requests in schedules(recipe, table).items() if large else [("one", [["r1"]])]:
         worlds = make_worlds(tmp_path / name.replace(" ", "-"), recipe, table, requests)
         worlds.assert_exact()
         assert worlds.forgot.audit(replay=2).ok
@@ -87,35 +83,20 @@ def layers_in(tensors):
     return {int(name.split("layer.")[1].split(".")[0]) for name in tensors if name.startswith("block/")}
 
 
-def test_each_stage_of_sisa_holds_the_whole_adapter_and_goes_on_from_the_one_before(text_model, tmp_path, monkeypatch):
+def test_each_stage_of_sisa_goes_on_from_the_one_before(text_model, tmp_path, monkeypatch):
     starts = []
     load = Model.load_block
     monkeypatch.setattr(
         Model, "load_block", lambda self, block, tensors: starts.append(tensors) or load(self, block, tensors)
     )
-    with trained_run(tmp_path / "run", recipe_of("sisa", text_model), tiny.text_table()) as run:
+    with trained_run(tmp_path / "run", recipe_of("sisa", text_model, **LITTLE), tiny.text_table()) as run:
         (order,) = run.inventory().orders[0]
         stages = [artifact_of(run, order[:depth]) for depth in (1, 2, 3)]
-        assert [layers_in(stage) for stage in stages] == [{0, 1, 2}] * 3
         begun_with = [{f"block/{name}": tensor for name, tensor in block.items()} for block in starts]
         for before in stages[:2]:
             wanted = {name: tensor for name, tensor in before.items() if name.startswith("block/")}
             assert any(all(wanted[name].equal(block[name]) for name in wanted) for block in begun_with)
         assert all(not stages[0][name].equal(stages[1][name]) for name in stages[0] if "lora_B" in name)
-
-
-@pytest.mark.integration
-def test_a_deletion_takes_sisa_back_to_the_checkpoint_before_the_slice(text_model, tmp_path):
-    table = tiny.text_table()
-    recipe = recipe_of("sisa", text_model)
-    with trained_run(tmp_path / "run", recipe, table) as run:
-        (order,) = run.inventory().orders[0]
-        before = run.predict(table, prefixes={0: order[:1]})
-        hit = records_by_slice(recipe, table)[0, order[1]][0]
-        run.delete(records=[hit])
-        assert run.inventory().members()[0].prefix == order[:1]
-        after = run.predict(table, prefixes={0: order[:1]})
-        assert (before.logits == after.logits).all()
 
 
 @pytest.mark.integration
@@ -139,9 +120,8 @@ def test_with_all_parameters_a_checkpoint_is_a_model_that_transformers_loads(tex
 
 
 def test_full_training_is_one_stage_on_everything_and_dies_with_any_deletion(text_model, tmp_path):
-    recipe = tiny.recipe(text_model) | {"method": "full"}
-    for part in ("partition", "sequences"):
-        del recipe[part]
+    recipe = recipe_of("full", text_model, training={"epochs": 1})
+    del recipe["partition"]
     with trained_run(tmp_path / "run", recipe, tiny.text_table()) as run:
         assert (run.recipe.partition.shards, run.recipe.partition.slices) == (1, 1)
         assert layers_in(artifact_of(run, (0,))) == {0, 1, 2}
@@ -152,28 +132,25 @@ def test_full_training_is_one_stage_on_everything_and_dies_with_any_deletion(tex
         assert len(run.predict(tiny.text_table()).predicted) == 24
 
 
-@pytest.mark.integration
-def test_an_adapter_of_some_layers_lies_on_the_top_ones_and_starts_from_the_trunk(text_model, tmp_path):
-    recipe = recipe_of("sisa", text_model, adapter={"layers": 2})
+@pytest.mark.parametrize(
+    ("method", "changes", "layers", "cached"),
+    [
+        ("bottom-up", {}, [{0}, {1}, {2}], False),
+        ("sisa", {}, [{0, 1, 2}] * 3, False),  # nothing lies below
+        ("sisa", {"adapter": {"layers": 2}}, [{1, 2}] * 3, True),
+    ],
+)
+def test_adapters_lie_where_the_method_puts_them(method, changes, layers, cached, text_model, tmp_path):
+    recipe = recipe_of(method, text_model, **SMALL | {"training": {"epochs": 0}} | changes)
     with trained_run(tmp_path / "run", recipe, tiny.text_table()) as run:
-        assert layers_in(artifact_of(run, run.inventory().orders[0][0])) == {1, 2}
-        assert run.recipe.training.trunk_cache is True
-    with trained_run(tmp_path / "all", recipe_of("sisa", text_model), tiny.text_table()) as run:
-        assert run.recipe.training.trunk_cache is False  # nothing lies below
-
-
-def test_bottom_up_trains_the_bottom_block_first(text_model, tmp_path):
-    with trained_run(tmp_path / "run", recipe_of("bottom-up", text_model), tiny.text_table()) as run:
         order = run.inventory().orders[0][0]
-        assert [layers_in(artifact_of(run, order[:depth])) for depth in (1, 2, 3)] == [{0}, {1}, {2}]
-        assert run.recipe.training.trunk_cache is False
+        assert [layers_in(artifact_of(run, order[:depth])) for depth in (1, 2, 3)] == layers
+        assert run.recipe.training.trunk_cache is cached
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("share", [0, 0.4, 1])
-def test_a_stage_sees_its_own_slice_and_a_share_of_the_others(share, text_model, tmp_path, monkeypatch):
-    seen = {}
-    examples = Material.examples
+def test_a_stage_sees_its_own_slice_and_a_share_of_the_others(text_model, tmp_path, monkeypatch):
+    share, seen, examples = 0.4, {}, Material.examples
 
     def noted(self, stage, digests, *, progress):
         found = examples(self, stage, digests, progress=progress)
@@ -187,12 +164,11 @@ def test_a_stage_sees_its_own_slice_and_a_share_of_the_others(share, text_model,
     for stage, count in seen.items():
         *before, own = (records[place] for place in stage.places)
         assert (share - 0.2) * sum(before) <= count - own <= (share + 0.2) * sum(before)
-    again = {stage.prefix: count for stage, count in seen.items()}
-    assert any(again[one] != again[other] for one in again for other in again) or share == 0
+    assert len(set(seen.values())) > 1
 
 
-def test_a_model_that_is_not_put_back_is_caught(text_model, tmp_path, monkeypatch):
-    """The next shard's first stage would begin where the one before ended."""
+def begin_where_the_one_before_ended(patch):
+    """A model that is not put back: the next shard's first stage goes on from it."""
     last, own, add = {}, Model.own_tensors, Model.add_block
 
     def kept(self):
@@ -205,37 +181,46 @@ def test_a_model_that_is_not_put_back_is_caught(text_model, tmp_path, monkeypatc
         if last:
             copy_exactly(self._block_parameters(), last, what="what is left")
 
-    monkeypatch.setattr(Model, "own_tensors", kept)
-    monkeypatch.setattr(Model, "add_block", warm)
-    worlds = make_worlds(tmp_path, recipe_of("sisa, all parameters", text_model), tiny.text_table(), [["r1"]])
-    worlds.forgot.repair()
-    assert not worlds.identical()
-    worlds.close()
+    patch.setattr(Model, "own_tensors", kept)
+    patch.setattr(Model, "add_block", warm)
 
 
-@pytest.mark.parametrize("leak", ["a start in memory", "old positions"])
-def test_planted_leaks_are_caught(leak, text_model, tmp_path, monkeypatch):
-    """A shard that goes on from what it trained last; records that are chosen as they lay before the deletion."""
-    if leak == "a start in memory":
-        last, train = {}, workshop.train_stage
+def start_from_memory(patch):
+    """A shard goes on from what it trained last."""
+    last, train = {}, workshop.train_stage
 
-        def warm(*args, start=None, **options):
-            last["tensors"], steps = train(*args, start=last.get("tensors", start), **options)
-            return last["tensors"], steps
+    def warm(*args, start=None, **options):
+        last["tensors"], steps = train(*args, start=last.get("tensors", start), **options)
+        return last["tensors"], steps
 
-        monkeypatch.setattr(workshop, "train_stage", warm)
-        recipe = recipe_of("sisa", text_model, partition={"shards": 1})
-    else:
-        first, encode = {}, Material._encode
+    patch.setattr(workshop, "train_stage", warm)
 
-        def remembered(self, place, digest, rows):
-            found = encode(self, place, digest, rows)
-            positions = first.setdefault((id(self), place), found.replayed)
-            kept = [position for position in positions if position < len(found.records)]
-            return type(found)(**{**found.__dict__, "replayed": kept})
 
-        monkeypatch.setattr(Material, "_encode", remembered)
-        recipe = recipe_of("half replayed", text_model, partition={"shards": 1})
+def remember_positions(patch):
+    """Records are chosen as they lay before the deletion."""
+    first, encode = {}, Material._encode
+
+    def remembered(self, place, digest, rows):
+        found = encode(self, place, digest, rows)
+        positions = first.setdefault((id(self), place), found.replayed)
+        kept = [position for position in positions if position < len(found.records)]
+        return type(found)(**{**found.__dict__, "replayed": kept})
+
+    patch.setattr(Material, "_encode", remembered)
+
+
+@pytest.mark.parametrize(
+    ("leak", "method"),
+    [
+        (begin_where_the_one_before_ended, "sisa, all parameters"),
+        (start_from_memory, "sisa"),
+        (remember_positions, "half replayed"),
+    ],
+)
+def test_planted_leaks_are_caught(leak, method, text_model, tmp_path, monkeypatch):
+    leak(monkeypatch)
+    shards = {"partition": {"shards": 2 if "all" in method else 1}}
+    recipe = recipe_of(method, text_model, **LITTLE | shards)
     worlds = make_worlds(tmp_path, recipe, tiny.text_table(), [["r1"], ["r2"], ["r3"]])
     worlds.forgot.repair()
     assert not worlds.identical()
@@ -243,21 +228,20 @@ def test_planted_leaks_are_caught(leak, text_model, tmp_path, monkeypatch):
 
 
 def test_what_does_not_go_together_is_refused_all_at_once(text_model):
-    recipe = tiny.recipe(text_model) | {"method": "full"}
     with pytest.raises(s3t.RecipeError) as failure:
-        recipe_from(recipe)
+        recipe_from(tiny.recipe(text_model) | {"method": "full"})
     assert [problem.partition(";")[0] for problem in failure.value.problems] == [
         "method full trains on one slice of one shard",
         "sequences.budget: method full has one order a shard",
     ]
-    with pytest.raises(s3t.RecipeError, match="replay and direction belong to s3t"):
-        recipe_from(tiny.recipe(text_model) | {"method": {"name": "sisa", "replay": 0.5}})
-    with pytest.raises(s3t.RecipeError, match="trainable: all belongs to sisa"):
-        recipe_from(tiny.recipe(text_model) | {"method": {"trainable": "all"}})
-    with pytest.raises(s3t.RecipeError, match="there is no adapter"):
-        recipe_from(recipe_of("sisa, all parameters", text_model, adapter={"layers": 1}))
-    with pytest.raises(s3t.RecipeError, match="trunk_cache: what lies below"):
-        recipe_from(tiny.recipe(text_model, training={"trunk_cache": True}) | {"method": {"direction": "bottom-up"}})
+    for recipe, said in (
+        (tiny.recipe(text_model) | {"method": {"name": "sisa", "replay": 0.5}}, "replay and direction belong to s3t"),
+        (tiny.recipe(text_model) | {"method": {"trainable": "all"}}, "trainable: all belongs to sisa"),
+        (recipe_of("sisa, all parameters", text_model, adapter={"layers": 1}), "there is no adapter"),
+        (recipe_of("bottom-up", text_model, training={"trunk_cache": True}), "trunk_cache: what lies below"),
+    ):
+        with pytest.raises(s3t.RecipeError, match=said):
+            recipe_from(recipe)
 
 
 def test_no_order_is_added_to_a_method_that_has_one(text_model, tmp_path):
@@ -299,9 +283,8 @@ def test_all_live_sequences_of_a_shard_vote_and_a_deletion_leaves_those_that_sur
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("aggregation", ["logits", "probabilities", "vote"])
-def test_an_ensemble_of_sequences_is_exact(aggregation, text_model, tmp_path):
-    recipe = tiny.recipe(text_model, prediction={"ensemble": "sequences", "aggregation": aggregation})
+def test_an_ensemble_of_sequences_is_exact(text_model, tmp_path):
+    recipe = tiny.recipe(text_model, prediction={"ensemble": "sequences", "aggregation": "probabilities"})
     worlds = make_worlds(tmp_path, recipe, tiny.text_table(), [["r1"], ["r2", "r5"]])
     worlds.assert_exact()
     worlds.close()

@@ -62,58 +62,6 @@ not_utf8 = pa.Array.from_buffers(
     pa.string(), 1, [None, pa.py_buffer((0).to_bytes(4, "little") + (3).to_bytes(4, "little")), pa.py_buffer(b"Z\xffQ")]
 )
 
-FILES = {
-    "CSV: an unquoted comma": ("x.csv", HEADER + f"1,p,{CANARY}, more,a\n".encode(), {}),
-    "CSV: a comma that shifts text into the label": ("x.csv", HEADER + f"1,p,t,{CANARY}\n".encode(), {}),
-    "CSV: too few cells": ("x.csv", HEADER + f"1,{CANARY}\n".encode(), {}),
-    "CSV: a quote that is not closed": ("x.csv", HEADER + f'1,p,"{CANARY},a\n2,p,t,a\n'.encode(), {}),
-    "CSV: no header": ("x.csv", f"1,p,{CANARY},a\n2,p,t,a\n".encode(), {}),
-    "CSV: a header of records that do not fit": ("x.csv", f"{CANARY}\n{CANARY},x\n".encode(), {}),
-    "CSV: not UTF-8": ("x.csv", HEADER + f"1,p,{CANARY}\xff,a\n".encode("latin-1"), {}),
-    "CSV: not UTF-8 in the header": ("x.csv", f"{CANARY}\xff,a\n1,p\n".encode("latin-1"), {}),
-    "CSV: UTF-16": ("x.csv", f"id,text\n1,{CANARY}\n".encode("utf-16"), {}),
-    "CSV: repeated ids": ("x.csv", HEADER + f"{CANARY},p,t,a\n{CANARY},p,t,a\n".encode(), {}),
-    "CSV: an id with white space": ("x.csv", HEADER + f"{CANARY} ,p,t,a\n".encode(), {}),
-    "CSV: a subject with white space": ("x.csv", HEADER + f"1, {CANARY},t,a\n".encode(), {}),
-    "CSV: no number": ("x.csv", HEADER + f"1,p,t,{CANARY}\n".encode(), {"task": "text-regression", "labels": None}),
-    "CSV: an image path": ("x.csv", f"id,image,label\n1,{CANARY}.png,a\n".encode(), IMAGES),
-    "CSV: an image path that is a folder": ("x.csv", b"id,image,label\n1,/tmp,a\n", IMAGES),
-    "CSV: an unknown group": ("x.csv", b"age," + HEADER + f"{CANARY},1,p,t,a\n".encode(), GROUPS),
-    "CSV: two groups of one subject": (
-        "x.csv",
-        b"age," + HEADER + f"x,1,{CANARY},t,a\ny,2,{CANARY},t,a\n".encode(),
-        GROUPS,
-    ),
-    "JSON: no JSON": ("x.jsonl", f'{{"id": "{CANARY}"\n'.encode(), {}),
-    "JSON: text": ("x.jsonl", f"{CANARY}\n".encode(), {}),
-    "JSON: a bad escape": ("x.jsonl", f'{{"id": "{CANARY}\\x"}}\n'.encode(), {}),
-    "JSON: a list": ("x.jsonl", f'["{CANARY}"]\n'.encode(), {}),
-    "JSON: nested too deeply": ("x.jsonl", f'{{"{CANARY}": {"[" * 100_000}\n'.encode(), {}),
-    "JSON: a number of many digits": ("x.jsonl", f'{{"{CANARY}": {"9" * 5000}}}\n'.encode(), {}),
-    "JSON: half a surrogate pair": ("x.jsonl", lines(ROW | {"text": HALF}), {}),
-    "JSON: a key that is half a surrogate pair": ("x.jsonl", lines({HALF: 1}), {}),
-    "JSON: a list and a text": ("x.jsonl", lines(ROW | {"text": [CANARY]}, ROW | {"id": 2}), {}),
-    "JSON: a text and a number": ("x.jsonl", lines(ROW | {"text": 1}, ROW | {"id": "2", "text": CANARY}), {}),
-    "JSON: a mapping as an id": ("x.jsonl", lines(ROW | {"id": {CANARY: 1}}), {}),
-    "JSON: an unknown label": ("x.jsonl", lines(ROW | {"label": CANARY}), {}),
-    "JSON: a list as a label": ("x.jsonl", lines(ROW | {"label": [CANARY]}), {}),
-    "JSON: not UTF-8": ("x.jsonl", lines(ROW) + CODE + b"\xff\n", {}),
-    "JSON: other keys": ("x.jsonl", lines({CANARY: 1}), {}),
-    "Parquet: cut": ("x.parquet", parquet(text=pa.array([CANARY]))[:-30], {}),
-    "Parquet: text that is not UTF-8": ("x.parquet", parquet(text=not_utf8), {}),
-    "Parquet: an id that is not UTF-8": ("x.parquet", parquet(id=not_utf8), {}),
-    "Parquet: bytes as an id": ("x.parquet", parquet(id=pa.array([CODE])), {}),
-    "Parquet: a list as a subject": ("x.parquet", parquet(person=pa.array([[CANARY]])), {}),
-    "Parquet: a mapping as a text": ("x.parquet", parquet(text=pa.array([{"a": CANARY}])), {}),
-    "Parquet: bytes as a label": ("x.parquet", parquet(label=pa.array([CODE])), {}),
-    "Parquet: bytes that are no image": ("x.parquet", parquet(image=pa.array([b"\x89PNG\r\n\x1a\n" + CODE])), IMAGES),
-    "Parquet: an image without its chunks": (
-        "x.parquet",
-        parquet(image=pa.array([b"\x89PNG\r\n\x1a\n\x00\x00\x00\x0d" + CODE + CODE])),
-        IMAGES,
-    ),
-}
-
 
 def error_of(call, *arguments, **options):
     with pytest.raises(s3t.InputError) as caught:
@@ -142,23 +90,136 @@ def assert_silent(error, caplog):
     assert error.problems
 
 
-@pytest.mark.parametrize("what", FILES)
-def test_a_file_that_is_malformed_is_refused_without_a_value_of_it(what, tmp_path, caplog):
+def reads(suffix, content, *readers, **changes):
+    """Errors of what reads a file of that content: as records of a recipe with changes, if nothing else is given."""
+
+    def errors(folder):
+        path = folder / f"x.{suffix}"
+        path.write_bytes(content)
+        return [error_of(read, path, recipe(**changes)) for read in readers or (ingest,)]
+
+    return errors
+
+
+def in_csv(rows, header=HEADER, **changes):
+    return reads("csv", header + rows.encode(), **changes)
+
+
+def in_json(content, **changes):
+    return reads("jsonl", content if isinstance(content, bytes) else content.encode(), **changes)
+
+
+def in_parquet(**columns):
+    return reads("parquet", parquet(**columns), **(IMAGES if "image" in columns else {}))
+
+
+def in_frame(**columns):
+    rows = {name: [value, value] for name, value in ROW.items()} | {"id": [1, 2]} | columns
+    return lambda _: [error_of(ingest, pd.DataFrame(rows, dtype=object), recipe())]
+
+
+def asks(inputs):
+    return lambda _: [error_of(ingest_inputs, inputs, recipe())]
+
+
+def requests(suffix, content):
+    return reads(suffix, content, lambda path, _: read_requests(path))
+
+
+def names(given):
+    return lambda _: [error_of(requested, "records", given)]
+
+
+def in_yaml(content):
+    return reads("yaml", content.encode("latin-1"), lambda path, _: s3t.load_recipe(path))
+
+
+def public(path, declared):
+    return public_records(path, declared, [ingest(pd.DataFrame([ROW]), recipe()).rows])
+
+
+ALL = (ingest, ingest_inputs, public)
+CASES = {
+    "CSV: an unquoted comma": reads("csv", HEADER + f"1,p,{CANARY}, more,a\n".encode(), *ALL),
+    "CSV: a comma that shifts text into the label": in_csv(f"1,p,t,{CANARY}\n"),
+    "CSV: too few cells": in_csv(f"1,{CANARY}\n"),
+    "CSV: a quote that is not closed": in_csv(f'1,p,"{CANARY},a\n2,p,t,a\n'),
+    "CSV: no header": in_csv(f"1,p,{CANARY},a\n2,p,t,a\n", b""),
+    "CSV: a header of records that do not fit": in_csv(f"{CANARY}\n{CANARY},x\n", b""),
+    "CSV: not UTF-8": reads("csv", HEADER + f"1,p,{CANARY}\xff,a\n".encode("latin-1")),
+    "CSV: not UTF-8 in the header": reads("csv", f"{CANARY}\xff,a\n1,p\n".encode("latin-1")),
+    "CSV: UTF-16": reads("csv", f"id,text\n1,{CANARY}\n".encode("utf-16")),
+    "CSV: repeated ids": in_csv(f"{CANARY},p,t,a\n{CANARY},p,t,a\n"),
+    "CSV: an id with white space": in_csv(f"{CANARY} ,p,t,a\n"),
+    "CSV: a subject with white space": in_csv(f"1, {CANARY},t,a\n"),
+    "CSV: no number": in_csv(f"1,p,t,{CANARY}\n", task="text-regression", labels=None),
+    "CSV: an image path": in_csv(f"1,{CANARY}.png,a\n", b"id,image,label\n", **IMAGES),
+    "CSV: an unknown group": in_csv(f"{CANARY},1,p,t,a\n", b"age," + HEADER, **GROUPS),
+    "CSV: two groups of one subject": in_csv(f"x,1,{CANARY},t,a\ny,2,{CANARY},t,a\n", b"age," + HEADER, **GROUPS),
+    "JSON: no JSON": in_json(f'{{"id": "{CANARY}"\n'),
+    "JSON: text": in_json(f"{CANARY}\n"),
+    "JSON: a bad escape": in_json(f'{{"id": "{CANARY}\\x"}}\n'),
+    "JSON: a list": in_json(f'["{CANARY}"]\n'),
+    "JSON: nested too deeply": in_json(f'{{"{CANARY}": {"[" * 100_000}\n'),
+    "JSON: a number of many digits": in_json(f'{{"{CANARY}": {"9" * 5000}}}\n'),
+    "JSON: half a surrogate pair": reads("jsonl", lines(ROW | {"text": HALF}), *ALL),
+    "JSON: a key that is half a surrogate pair": in_json(lines({HALF: 1})),
+    "JSON: a list and a text": in_json(lines(ROW | {"text": [CANARY]}, ROW | {"id": 2})),
+    "JSON: a text and a number": in_json(lines(ROW | {"text": 1}, ROW | {"id": "2", "text": CANARY})),
+    "JSON: a mapping as an id": in_json(lines(ROW | {"id": {CANARY: 1}})),
+    "JSON: an unknown label": in_json(lines(ROW | {"label": CANARY})),
+    "JSON: a list as a label": in_json(lines(ROW | {"label": [CANARY]})),
+    "JSON: not UTF-8": in_json(lines(ROW) + CODE + b"\xff\n"),
+    "JSON: other keys": in_json(lines({CANARY: 1})),
+    "Parquet: cut": reads("parquet", parquet(text=pa.array([CANARY]))[:-30]),
+    "Parquet: text that is not UTF-8": in_parquet(text=not_utf8),
+    "Parquet: an id that is not UTF-8": in_parquet(id=not_utf8),
+    "Parquet: bytes as an id": in_parquet(id=pa.array([CODE])),
+    "Parquet: a list as a subject": in_parquet(person=pa.array([[CANARY]])),
+    "Parquet: a mapping as a text": in_parquet(text=pa.array([{"a": CANARY}])),
+    "Parquet: bytes as a label": in_parquet(label=pa.array([CODE])),
+    "Parquet: bytes that are no image": in_parquet(image=pa.array([b"\x89PNG\r\n\x1a\n" + CODE])),
+    "frame: mixed types": in_frame(id=[1, CANARY]),
+    "frame: lists and text": in_frame(text=[[CANARY], CANARY]),
+    "frame: half a surrogate pair": in_frame(text=["x", HALF]),
+    "frame: an object": in_frame(label=[type(CANARY.split()[0], (), {})(), "a"]),
+    "frame: a number too large": in_frame(id=[2**80, 1]),
+    "frame: column names of records": lambda _: [error_of(ingest, pd.DataFrame({CANARY: ["x", "y"]}), recipe())],
+    "inputs: one string": asks(f"{CANARY}. More"),
+    "inputs: half a surrogate pair": asks([HALF]),
+    "inputs: rows of several shapes": asks([{"text": CANARY}, {"text": [CANARY]}]),
+    "inputs: no rows": asks([CANARY, 7]),
+    "inputs: half a surrogate pair in a row": asks([{"text": HALF}]),
+    "inputs: blank": asks([{"text": CANARY}, {"text": " "}]),
+    "requests: an unquoted comma": requests("csv", f"record\n{CANARY}, Ann\n".encode()),
+    "requests: no header": requests("csv", f"{CANARY}\nAnn\n".encode()),
+    "requests: no JSON": requests("jsonl", f'{{"record": "{CANARY}"\n'.encode()),
+    "requests: a list": requests("jsonl", lines({"record": [CANARY]})),
+    "requests: bytes": requests("parquet", parquet(record=pa.array([CODE]))),
+    "requests: not UTF-8": requests("csv", b"record\n" + CODE + b"\xff\n"),
+    "names: one string": names(CANARY),
+    "names: white space": names([f"{CANARY} "]),
+    "names: half a surrogate pair": names([HALF]),
+    "names: bytes": names([CODE]),
+    "names: a list": names([[CANARY]]),
+    "names: a set": names([{CANARY}]),
+    "recipe: a quote that is not closed": in_yaml(f'partition: {{salt: "{CANARY}\n'),
+    "recipe: a tab": in_yaml(f"task: x\n\t{CANARY}: 1\n"),
+    "recipe: an alias": in_yaml("task: *Zebedee\n"),
+    "recipe: a tag": in_yaml(f"task: !Zebedee {CANARY}\n"),
+    "recipe: records as CSV": in_yaml(f"id,text\n1,{CANARY}: a\n2,'{CANARY}'\n"),
+    "recipe: records as JSON lines": in_yaml(f'{{"text": "{CANARY}"}}\n{{"text": "{CANARY}"}}\n'),
+    "recipe: not UTF-8": in_yaml(f"salt: {CANARY}\xff\n"),
+    "recipe: a salt that is a list": in_yaml(f"partition: {{salt: [{CANARY}]}}\n"),
+    "recipe: a date": in_yaml(f"salt: {CANARY}\nday: 2020-99-99\n"),
+}
+
+
+@pytest.mark.parametrize("what", CASES)
+def test_what_is_malformed_is_refused_without_a_value_of_it(what, tmp_path, caplog):
     caplog.set_level(logging.DEBUG)
-    name, content, changes = FILES[what]
-    path = tmp_path / name
-    path.write_bytes(content)
-    assert_silent(error_of(ingest, path, recipe(**changes)), caplog)
-
-
-@pytest.mark.parametrize("what", [name for name in FILES if name.startswith("CSV: an unq") or "half" in name])
-def test_the_same_as_inputs_to_predict_and_as_public_records(what, tmp_path, caplog):
-    name, content, changes = FILES[what]
-    path = tmp_path / name
-    path.write_bytes(content)
-    assert_silent(error_of(ingest_inputs, path, recipe(**changes)), caplog)
-    private = [ingest(pd.DataFrame([ROW]), recipe()).rows]
-    assert_silent(error_of(public_records, path, recipe(**changes), private), caplog)
+    for error in CASES[what](tmp_path):
+        assert_silent(error, caplog)
 
 
 def test_public_records_that_are_private_are_named_by_row(tmp_path, caplog):
@@ -170,87 +231,9 @@ def test_public_records_that_are_private_are_named_by_row(tmp_path, caplog):
     assert_silent(error, caplog)
 
 
-FRAMES = {
-    "mixed types": {"id": [1, CANARY]},
-    "lists and text": {"text": [[CANARY], CANARY]},
-    "half a surrogate pair": {"text": ["x", HALF]},
-    "an object": {"label": [type(CANARY.split()[0], (), {})(), "a"]},
-    "a number too large": {"id": [2**80, 1]},
-    "column names of records": {CANARY: ["x", "y"]},
-}
-
-
-@pytest.mark.parametrize("what", FRAMES)
-def test_a_frame_that_is_malformed_is_refused_without_a_value_of_it(what, caplog):
-    frame = pd.DataFrame(
-        {name: [value, value] for name, value in ROW.items()} | {"id": [1, 2]} | FRAMES[what], dtype=object
-    )
-    if what == "column names of records":
-        frame = frame[[CANARY]]
-    assert_silent(error_of(ingest, frame, recipe()), caplog)
-
-
-INPUTS = {
-    "one string": f"{CANARY}. More",
-    "half a surrogate pair": [HALF],
-    "rows of several shapes": [{"text": CANARY}, {"text": [CANARY]}],
-    "no rows": [CANARY, 7],
-    "half a surrogate pair in a row": [{"text": HALF}],
-    "blank": [{"text": CANARY}, {"text": " "}],
-}
-
-
-@pytest.mark.parametrize("what", INPUTS)
-def test_inputs_to_predict_that_are_malformed_are_refused_without_a_value(what, caplog):
-    assert_silent(error_of(ingest_inputs, INPUTS[what], recipe()), caplog)
-
-
-REQUESTS = {
-    "an unquoted comma": ("x.csv", f"record\n{CANARY}, Ann\n".encode()),
-    "no header": ("x.csv", f"{CANARY}\nAnn\n".encode()),
-    "no JSON": ("x.jsonl", f'{{"record": "{CANARY}"\n'.encode()),
-    "a list": ("x.jsonl", lines({"record": [CANARY]})),
-    "bytes": ("x.parquet", parquet(record=pa.array([CODE]))),
-    "not UTF-8": ("x.csv", b"record\n" + CODE + b"\xff\n"),
-}
-
-
-@pytest.mark.parametrize("what", REQUESTS)
-def test_a_file_of_requests_that_is_malformed_is_refused_without_a_name(what, tmp_path, caplog):
-    name, content = REQUESTS[what]
-    path = tmp_path / name
-    path.write_bytes(content)
-    assert_silent(error_of(read_requests, path), caplog)
-
-
-@pytest.mark.parametrize("names", [CANARY, [f"{CANARY} "], [HALF], [CODE], [[CANARY]], [{CANARY}]], ids=repr)
-def test_names_that_cannot_be_are_refused_without_being_repeated(names, caplog):
-    assert_silent(error_of(requested, "records", names), caplog)
-
-
-YAMLS = {
-    "a quote that is not closed": f'partition: {{salt: "{CANARY}\n',
-    "a tab": f"task: x\n\t{CANARY}: 1\n",
-    "an alias": "task: *Zebedee\n",
-    "a tag": f"task: !Zebedee {CANARY}\n",
-    "records as CSV": f"id,text\n1,{CANARY}: a\n2,'{CANARY}'\n",
-    "records as JSON lines": f'{{"text": "{CANARY}"}}\n{{"text": "{CANARY}"}}\n',
-    "not UTF-8": f"salt: {CANARY}\xff\n",
-    "a salt that is a list": f"partition: {{salt: [{CANARY}]}}\n",
-    "a date": f"salt: {CANARY}\nday: 2020-99-99\n",
-}
-
-
 def test_names_on_stdin_that_cannot_be_read_are_refused_without_what_they_are(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(CODE + b"\n\xff\n")))
     assert_silent(error_of(names_in, ["-"], None, None, verb="delete"), caplog)
-
-
-@pytest.mark.parametrize("what", YAMLS)
-def test_a_recipe_that_cannot_be_read_is_refused_without_what_it_holds(what, tmp_path, caplog):
-    path = tmp_path / "recipe.yaml"
-    path.write_bytes(YAMLS[what].encode("latin-1"))
-    assert_silent(error_of(s3t.load_recipe, path), caplog)
 
 
 def test_the_command_line_is_as_silent(tmp_path, text_model, caplog):

@@ -11,28 +11,18 @@ from s3t.errors import ClosedError, OvertakenError
 from s3t.models.base import ALONE
 from s3t.prediction.generation import Sampling
 from testing import tiny
-from testing.language import language_recipe, make_language_model, prompt_table
 from testing.roles import roles
 from tests.run.test_overtaken import state_of
-from tests.run.worlds import SMALL, trained_run
 
 PROMPTS = ["w1 w2", "w3"]
 HOW = {"max_new_tokens": 9, "temperature": 2.0, "seed": 3}
 
 
-@pytest.fixture(scope="module")
-def folder(state_of_all, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("texts")
-    recipe = language_recipe(make_language_model(folder / "model"), **SMALL)
-    trained_run(folder / "run", recipe, prompt_table()).close()
-    return folder / "run"
-
-
 @pytest.fixture
-def run(folder, tmp_path, monkeypatch):
+def run(language_once, tmp_path, monkeypatch):
     """Its threads look at the ledger an hour later; tests look in their place."""
     monkeypatch.setattr("s3t.ledger.presence.POLL_SECONDS", 3600.0)
-    with s3t.Run.open(tiny.copy_run(folder, tmp_path / "run")) as run:
+    with s3t.Run.open(tiny.copy_run(language_once, tmp_path / "run")) as run:
         yield run
 
 
@@ -49,24 +39,17 @@ def held(run, prompts=PROMPTS, batches=()):
     return writer.hold(writer.checked(prompts), Sampling(**HOW), batches)
 
 
-def written(batch, *requests):
-    """The texts of requests at a batch, a step a turn."""
-    found = {texts: [""] * len(texts.numbers) for texts in requests}
-    going = set(requests)
+def written(*held):
+    """The texts of requests at their batches, a step a turn."""
+    found, going = {texts: [""] * len(texts.numbers) for _, texts in held}, {texts: batch for batch, texts in held}
     while going:
-        for texts, pieces, finished in batch.turn(0):
-            for piece in pieces:
-                found[texts][piece.text] += piece.added
-            going -= {texts} if finished else set()
-    return [tuple(found[texts]) for texts in requests]
-
-
-@pytest.mark.integration
-def test_texts_written_in_turns_are_those_of_one_go(run):
-    batch, texts = held(run)
-    with texts:
-        assert written(batch, texts) == [run.generate(PROMPTS, **HOW).texts]
-        assert texts.prompt_tokens == 3
+        for batch in dict.fromkeys(going.values()):
+            for texts, pieces, finished in batch.turn(0):
+                for piece in pieces:
+                    found[texts][piece.text] += piece.added
+                if finished:
+                    del going[texts]
+    return [tuple(texts) for texts in found.values()]
 
 
 def test_a_request_joins_texts_under_way_and_each_is_written_as_if_alone(run):
@@ -74,7 +57,8 @@ def test_a_request_joins_texts_under_way_and_each_is_written_as_if_alone(run):
     begun = "".join(piece.added for _, pieces, _ in batch.turn(0) for piece in pieces if piece.text == 0)
     same, two = held(run, ["w4 w5"], [batch])
     assert same is batch
-    (first, other), (late,) = written(batch, one, two)
+    assert one.prompt_tokens == 3
+    (first, other), (late,) = written((batch, one), (batch, two))
     assert (begun + first, late) == (run.generate(PROMPTS, **HOW).texts[0], *run.generate(["w4 w5"], **HOW).texts)
     assert other
     for each in (one, two):
@@ -87,7 +71,7 @@ def test_a_request_that_leaves_ends_its_own_texts_alone(run):
     batch.turn(0)
     batch.leave(one)
     assert [texts for texts, _, _ in batch.turn(0)] == [two]
-    written(batch, two)
+    written((batch, two))
     assert not batch.takes(roles(run).ledger.snapshot(), [])  # it has stopped
     for each in (one, two):
         each.release()
@@ -95,17 +79,7 @@ def test_a_request_that_leaves_ends_its_own_texts_alone(run):
 
 def test_two_batches_take_turns_with_the_model_and_leave_each_other_alone(run):
     both = [held(run), held(run, ["w4 w5"])]
-    texts, going = {request: [""] * len(request.numbers) for _, request in both}, dict(both)
-    while going:
-        for batch in [*going]:
-            for request, pieces, finished in batch.turn(0):
-                for piece in pieces:
-                    texts[request][piece.text] += piece.added
-                if finished:
-                    del going[batch]
-    assert [tuple(each) for each in texts.values()] == [
-        run.generate(prompts, **HOW).texts for prompts in (PROMPTS, ["w4 w5"])
-    ]
+    assert written(*both) == [run.generate(prompts, **HOW).texts for prompts in (PROMPTS, ["w4 w5"])]
     for _, request in both:
         request.release()
 
@@ -204,5 +178,5 @@ def test_a_prompt_that_is_too_long_lets_go_of_the_model_and_of_deletions(run):
     with pytest.raises(s3t.InputError, match="give 1 to 47"):
         held(run, ["w1 " * 60], [batch])
     with texts:
-        assert written(batch, texts) == [run.generate(PROMPTS, **HOW).texts]
+        assert written((batch, texts)) == [run.generate(PROMPTS, **HOW).texts]
     assert not roles(run).presence._running

@@ -32,21 +32,16 @@ def test_no_folder_or_file_of_a_run_or_of_its_memory_is_open_to_others(open_mask
         assert run.status().warnings == ()
 
 
-@pytest.mark.parametrize(("mode", "who"), [(0o755, "others"), (0o711, "others"), (0o750, "its group")])
-def test_a_run_that_others_may_enter_is_named_by_status_with_the_remedy(mode, who, tmp_path, text_model):
-    with s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(text_model), data=tiny.text_table()) as run:
-        slices = run.path / "slices"
-        slices.chmod(0o755)
-        assert run.status().warnings == ()  # nobody gets there
-        run.path.chmod(mode)
-        (warning,) = run.status().warnings
-        assert warning.startswith(f"{who} may enter {run.path}; ")
-        assert warning.endswith(f"run `chmod -R go-rwx {run.path}`")
-
-
-def test_a_memory_of_deletions_that_others_may_look_into_is_named(tmp_path, text_model, state):
-    with s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(text_model), data=tiny.text_table()) as run:
-        run.delete(records=["r1"])
-        state.chmod(0o755)
-        (warning,) = run.status().warnings
-        assert f"others may look into {state}, the memory of deletions; run `chmod -R go-rwx {state}`" in warning
+@pytest.mark.parametrize(("mode", "who"), [(0o711, "others"), (0o750, "its group")])
+def test_a_run_that_others_may_enter_is_named_by_status_with_the_remedy(mode, who, trained, state):
+    (trained.path / "slices").chmod(0o755)
+    assert trained.status().warnings == ()  # nobody gets there
+    trained.path.chmod(mode)
+    (warning,) = trained.status().warnings
+    assert warning.startswith(f"{who} may enter {trained.path}; ")
+    assert warning.endswith(f"run `chmod -R go-rwx {trained.path}`")
+    trained.path.chmod(0o700)
+    trained.delete(records=["r1"])
+    state.chmod(0o755)
+    (warning,) = trained.status().warnings
+    assert f"others may look into {state}, the memory of deletions; run `chmod -R go-rwx {state}`" in warning

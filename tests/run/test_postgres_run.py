@@ -2,9 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -19,18 +16,7 @@ from s3t.store.disk import temporary_name
 from s3t_server.tokens import Access
 from testing import tiny
 from tests.run.test_race_minute import assert_as_if_never_known, assert_nothing_tainted, race
-from tests.run.worlds import make_worlds
-
-ROOT = Path(__file__).resolve().parents[2]
-
-TRAIN = """
-import sys
-import s3t
-with s3t.Run.open(sys.argv[1]) as run:
-    print("ready", flush=True)
-    sys.stdin.readline()
-    print(len(run.train().stages))
-"""
+from tests.run.worlds import make_worlds, trained_run
 
 
 @pytest.fixture(scope="module")
@@ -43,69 +29,16 @@ def recipe(text_model, url):
     return tiny.recipe(text_model, ledger=url)
 
 
-def test_a_run_that_forgot_is_one_that_never_knew(recipe, tmp_path):
-    """Both have schemas of their own in one database."""
-    worlds = make_worlds(tmp_path, recipe, tiny.text_table(), [["r3"], ["r10", "r11"], ["r23"]])
+def test_a_run_that_forgot_is_one_that_never_knew_with_either_ledger(recipe, text_model, tmp_path):
+    """Runs have schemas of their own in one database."""
+    gone = ["r3", "r10", "r23"]
+    worlds = make_worlds(tmp_path, recipe, tiny.text_table(), [["r3"], ["r10", "r23"]])
     assert not list(tmp_path.glob("*/ledger.sqlite*"))
     worlds.assert_exact()
+    table = tiny.text_table()
+    with trained_run(tmp_path / "sqlite", tiny.recipe(text_model), table[~table.id.isin(gone)]) as run:
+        assert tiny.artifacts(run.path) == tiny.artifacts(worlds.forgot.path)
     worlds.close()
-
-
-def test_its_artifacts_are_those_of_a_run_with_sqlite(recipe, text_model, tmp_path):
-    for name, content in (("postgres", recipe), ("sqlite", tiny.recipe(text_model))):
-        with s3t.Run.create(tmp_path / name, recipe=content, data=tiny.text_table()) as run:
-            run.train()
-            run.delete(records=["r3"])
-            run.repair()
-    assert (tmp_path / "sqlite" / "ledger.sqlite").exists()
-    assert tiny.artifacts(tmp_path / "postgres") == tiny.artifacts(tmp_path / "sqlite")
-
-
-def test_a_deletion_is_reported_found_and_remembered(recipe, tmp_path):
-    table = tiny.text_table(24, subjects=6)
-    recipe["columns"]["subject"] = "person"
-    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=table) as run:
-        run.train()
-        report = run.delete(records=["r3"], subjects=["p2"], key="a ticket")
-        assert report.deleted == 5
-        assert [entry.state for entry in report.log] == ["erased"]
-        again = run.delete(records=["r3"], subjects=["p2"], key="a ticket")
-        assert (again.deleted, again.repeated) == (5, True)
-    with s3t.Run.open(tmp_path / "run") as run:
-        assert run.delete(records=["r3", "r4"]).already == ("r3",)
-        assert [(entry.generation, entry.records, entry.state) for entry in run.log()] == [
-            (0, 0, "erased"),
-            (1, 5, "erased"),
-            (2, 1, "erased"),
-        ]
-        assert not run.locate(subjects=["p2"])[0].present
-        run.repair()
-        assert run.audit(replay=2, seed=0).ok
-
-
-def test_two_trainers_share_the_work(recipe, text_model, tmp_path):
-    s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table()).close()
-    trainers = [
-        subprocess.Popen(
-            [sys.executable, "-c", TRAIN, str(tmp_path / "run")],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-        )
-        for _ in range(2)
-    ]
-    for trainer in trainers:
-        assert trainer.stdout.readline() == "ready\n"
-    for trainer in trainers:
-        trainer.stdin.write("\n")
-        trainer.stdin.flush()
-    trained = [int(trainer.communicate(timeout=60)[0]) for trainer in trainers]
-    assert sum(trained) == 18  # none twice
-    assert min(trained) > 0
-    with s3t.Run.create(tmp_path / "alone", recipe=tiny.recipe(text_model), data=tiny.text_table()) as alone:
-        alone.train()
-    assert tiny.artifacts(tmp_path / "run") == tiny.artifacts(tmp_path / "alone")
 
 
 def test_nothing_tainted_is_answered_or_stored(recipe, tmp_path):

@@ -9,41 +9,30 @@ from s3t.core import Place
 from s3t.deletion.protocol import PATIENCE_SECONDS
 from testing import tiny
 from testing.roles import roles
+from tests.run.meanwhile import until
 from tests.run.sleeper import Sleeper
 
 pytestmark = pytest.mark.integration
-
-
-def timed(act):
-    started = time.monotonic()
-    result = act()
-    return result, time.monotonic() - started
 
 
 def states(run):
     return [entry.state for entry in run.log()]
 
 
-def until_effective(run):
-    end = time.monotonic() + 30
-    while "accepted" in states(run):
-        assert time.monotonic() < end
-        time.sleep(0.05)
-
-
 def test_a_deletion_waits_for_a_stopped_prediction_only_so_long(trained):
     sleeper = Sleeper(trained.path, work="predict")
     before = roles(trained).ledger.snapshot().stages
-    report, seconds = timed(lambda: trained.delete(records=["r3"]))
+    started = time.monotonic()
+    report = trained.delete(records=["r3"])
+    seconds = time.monotonic() - started
     assert report.deleted == 1
     assert [entry.state for entry in report.log] == ["accepted"]
     assert PATIENCE_SECONDS <= seconds < PATIENCE_SECONDS + 10
     assert states(trained) == ["erased", "accepted"]  # what it has in memory has not left yet
-    answer = trained.predict(["w1"])  # who is awake goes on
-    assert answer.generation == 1
+    assert trained.predict(["w1"]).generation == 1  # who is awake goes on: no lock is held
     tainted = set(before.values()) - set(roles(trained).ledger.snapshot().stages.values())
     said = sleeper.wake()
-    until_effective(trained)
+    until(lambda: "accepted" not in states(trained))
     assert said["generation"] == 1
     assert tainted
     assert not tainted & set(said["keys"])
@@ -66,41 +55,3 @@ def test_what_a_stopped_training_makes_of_a_deleted_record_is_thrown_away(text_m
     never_knew = s3t.Run.create(tmp_path / "never-knew", recipe=recipe, data=table[table.id != record])
     never_knew.train()
     assert tiny.artifacts(run.path) == tiny.artifacts(never_knew.path)
-
-
-def test_a_stopped_process_that_dies_holds_nothing_up(trained):
-    sleeper = Sleeper(trained.path, work="predict")
-    trained.delete(records=["r3"])
-    assert states(trained) == ["erased", "accepted"]
-    sleeper.kill()
-    report, seconds = timed(lambda: trained.delete(records=["r4"]))
-    assert seconds < PATIENCE_SECONDS
-    assert [entry.state for entry in report.log] == ["erased"]
-    assert states(trained) == ["erased", "erased", "erased"]
-
-
-def test_who_only_serves_on_notes_that_a_stopped_process_has_died(trained, monkeypatch):
-    """No other deletion and no opening comes."""
-    monkeypatch.setattr("s3t.ledger.presence.BEAT_SECONDS", 0.5)
-    trained.predict(["w1"])
-    sleeper = Sleeper(trained.path, work="predict")
-    trained.delete(records=["r3"])
-    assert states(trained) == ["erased", "accepted"]
-    sleeper.kill()
-    until_effective(trained)
-    assert states(trained) == ["erased", "erased"]
-
-
-@pytest.mark.parametrize("work", ["predict", "train"])
-def test_a_stopped_process_holds_no_lock(work, trained):
-    """Whoever deletes, predicts or repairs meanwhile waits for nobody, but for the promise of being effective."""
-    trained.delete(records=["r5"])
-    sleeper = Sleeper(trained.path, work=work)
-    try:
-        trained.delete(records=["r3"])
-        assert {member.shard for member in trained.predict(["w1"]).members} <= {0, 1}
-        assert trained.inventory().generation == 2
-    finally:
-        sleeper.kill()
-    trained.repair()
-    assert trained.audit().ok

@@ -10,13 +10,10 @@ from s3t.deletion import protocol
 from s3t.run import upkeep
 from testing.accepted import accept
 from testing.roles import roles
+from tests.run.test_overtaken import state_of
 
 SECONDS = 30.0
 """For what takes a tenth of one."""
-
-
-def state_of(run):
-    return run.log()[-1].state
 
 
 @pytest.fixture

@@ -11,30 +11,40 @@ from s3t.records.public import Public
 from s3t.store.artifacts import blobs_of
 from testing import tiny
 from testing.roles import roles
-from tests.run.worlds import make_worlds
+from tests.run.worlds import make_worlds, trained_run
 
 pytestmark = pytest.mark.integration
 
 
-@pytest.fixture
-def public(tmp_path):
+def write_public(folder):
     """A file of records that are none of the run's, without ids."""
     table = tiny.text_table(60, seed=7)
-    table = table[~table.text.isin(tiny.text_table().text)].drop(columns="id")
-    path = tmp_path / "public.csv"
-    table.to_csv(path, index=False)
-    return path
+    table[~table.text.isin(tiny.text_table().text)].drop(columns="id").to_csv(folder / "public.csv", index=False)
+    return folder / "public.csv"
+
+
+@pytest.fixture
+def public(tmp_path):
+    return write_public(tmp_path)
 
 
 def recipe_with(model, public, **changes):
     return tiny.recipe(model, prediction={"select": "validation", "validation": str(public)}, **changes)
 
 
+@pytest.fixture(scope="module")
+def made(text_model, state_of_all, tmp_path_factory):
+    """A folder, and what training told."""
+    folder = tmp_path_factory.mktemp("made")
+    recipe = recipe_with(text_model, write_public(folder))
+    with s3t.Run.create(folder / "run", recipe=recipe, data=tiny.text_table()) as run:
+        return folder / "run", run.train()
+
+
 @pytest.fixture
-def run(text_model, public, tmp_path):
-    with s3t.Run.create(tmp_path / "run", recipe=recipe_with(text_model, public), data=tiny.text_table()) as made:
-        made.train()
-        yield made
+def run(made, tmp_path):
+    with s3t.Run.open(tiny.copy_run(made[0], tmp_path / "run")) as opened:
+        yield opened
 
 
 def scores_of(run):
@@ -42,9 +52,9 @@ def scores_of(run):
     return {stage: roles(run).store.manifest(stage.shard, key).validation for stage, key in inventory.alive.items()}
 
 
-def test_a_stage_is_tried_on_the_public_records_and_the_best_order_serves(run, public):
-    table = pd.read_csv(public)
-    scores = scores_of(run)
+def test_a_stage_is_tried_on_the_public_records_and_the_best_order_serves(run, made, public):
+    table, scores = pd.read_csv(public), scores_of(run)
+    assert {end.stage: end.validation for end in made[1].summaries} == scores
     for stage, score in scores.items():
         answer = run.predict(table.drop(columns="label"), prefixes=[(stage.shard, stage.prefix)])
         right = sum(a == b for a, b in zip(answer.predicted, table.label, strict=True))
@@ -52,8 +62,7 @@ def test_a_stage_is_tried_on_the_public_records_and_the_best_order_serves(run, p
     assert len(set(scores.values())) > 1
     inventory = run.inventory()
     for shard in (0, 1):
-        live = [(scores[Stage(shard, order)], order) for order in inventory.orders[shard]]
-        assert scores[inventory.serving(shard)] == max(score for score, _ in live)
+        assert scores[inventory.serving(shard)] == max(scores[Stage(shard, order)] for order in inventory.orders[shard])
 
 
 def test_a_deletion_leaves_the_best_of_what_is_alive_at_once(run):
@@ -125,10 +134,9 @@ def test_what_does_not_go_together_is_refused(prediction, changes, message, text
 
 
 def test_answers_may_keep_their_probabilities_to_themselves(text_model, tmp_path):
-    recipe = tiny.recipe(text_model, prediction={"answers": "labels"})
-    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table()) as made:
-        made.train()
-        answer = made.predict(["w1 w30"])
+    recipe = tiny.recipe(text_model, prediction={"answers": "labels"}, training={"epochs": 0})
+    with trained_run(tmp_path / "run", recipe, tiny.text_table()) as run:
+        answer = run.predict(["w1 w30"])
         assert answer.probabilities is None
         assert set(answer.rows()[0]) == {"row", "label", "generation"}
         assert "probabilities" not in str(answer.to_json())

@@ -9,7 +9,7 @@ from testing import tiny
 from testing.roles import roles
 from tests.cli.typed import document, invoke
 
-WEAK = {"a": "1 character", "0": "1 character", " ": "1 character", "x" * 40: "1 different", "abc" * 9: "3 different"}
+WEAK = {"a": "1 character", "x" * 40: "1 different"}
 
 
 @pytest.mark.parametrize("salt", WEAK)
@@ -29,13 +29,6 @@ def test_no_run_is_made_with_a_weak_salt_and_none_is_shown(salt, tmp_path, text_
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_a_weak_salt_is_listed_with_what_else_is_wrong(tmp_path, text_model):
-    recipe = tiny.recipe(text_model, partition={"salt": "a"}, text={"max_length": 99})
-    with pytest.raises(s3t.InputError) as caught:
-        s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table().drop(columns="label"))
-    assert len(caught.value.problems) >= 3
-
-
 def test_a_run_that_has_one_opens_and_status_warns(tmp_path, text_model):
     """One of before, or one on public data."""
     recipe = tiny.recipe(text_model, partition={"salt": "hush"})
@@ -45,17 +38,10 @@ def test_a_run_that_has_one_opens_and_status_warns(tmp_path, text_model):
     assert document("delete", tmp_path / "run", "--record", "r1")["deleted"] == 1
 
 
-def test_a_strong_salt_is_taken_without_a_warning_and_drawn_ones_are_strong(tmp_path, text_model):
-    with s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(text_model), data=tiny.text_table()) as run:
-        assert run.status().warnings == ()
-    assert all(Secret.draw().weakness() is None for _ in range(100))
-    assert Secret.destroyed().weakness() is None
-
-
 def test_init_and_destroy_key_say_that_a_declared_salt_outlives_the_runs(tmp_path, text_model):
     recipe = tiny.recipe(text_model)
-    tiny.text_table().to_csv(tmp_path / "records.csv", index=False)
     asked = ("--data", tmp_path / "records.csv", "--recipe", tmp_path / "recipe.yaml")
+    tiny.text_table().to_csv(asked[1], index=False)
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
     assert "declares the salt, so it outlives `s3t destroy-key`" in invoke("init", tmp_path / "run", *asked).stderr
     del recipe["partition"]["salt"]

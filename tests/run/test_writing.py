@@ -31,22 +31,32 @@ PROMPTS = ["w1 w2", "w3", "w4 w5 w6 w7"]
 FEW = {"max_new_tokens": 7}
 
 
-@pytest.fixture(scope="module", params=["llama", "gemma3", "gpt2"])
+UNTRAINED = {"partition": {"shards": 1}, "sequences": {"budget": 1}, "training": {"epochs": 0}}
+
+
+def in_integration(*kinds):
+    return [pytest.param(kind, marks=pytest.mark.integration) for kind in kinds]
+
+
+@pytest.fixture(scope="module", params=["llama", *in_integration("gemma3", "gpt2")])
 def run(request, tmp_path_factory):
+    """Of two members."""
     folder = tmp_path_factory.mktemp(request.param)
-    model = make_language_model(folder / "model", kind=request.param)
-    with trained_run(folder / "run", language_recipe(model), prompt_table()) as opened:
+    recipe = language_recipe(make_language_model(folder / "model", kind=request.param), sequences={"budget": 1})
+    with trained_run(folder / "run", recipe, prompt_table()) as opened:
+        yield opened
+
+
+@pytest.fixture
+def small(language_once, tmp_path):
+    with s3t.Run.open(tiny.copy_run(language_once, tmp_path / "small")) as opened:
         yield opened
 
 
 @pytest.fixture(scope="module")
-def llama(tmp_path_factory):
-    return make_language_model(tmp_path_factory.mktemp("llama"))
-
-
-@pytest.fixture
-def small(llama, tmp_path):
-    with trained_run(tmp_path / "run", language_recipe(llama, **SMALL), prompt_table()) as opened:
+def chats(llama, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("chats") / "run"
+    with trained_run(folder, language_recipe(llama, **CHATS, **UNTRAINED), chat_table()) as opened:
         yield opened
 
 
@@ -79,20 +89,13 @@ def plain_text(copies, prompt, count):
     return " ".join(VOCABULARY[token] for token in ids[begun:] if VOCABULARY[token] not in ("<pad>", "<unk>", "<s>"))
 
 
-@pytest.mark.integration
 def test_greedy_texts_are_those_of_the_members_mean_without_a_cache(run):
-    texts = run.generate(PROMPTS, **FEW)
-    copies = plain_copies(run)
+    """Also of one member, with merged weights."""
+    texts, copies = run.generate(PROMPTS, **FEW), plain_copies(run)
     assert len(copies) == len(texts.members) == 2
-    for prompt, text in zip(PROMPTS, texts.texts, strict=True):
-        assert " ".join(text.split()) == plain_text(copies, prompt, 7)
-
-
-def test_one_member_writes_with_merged_weights_what_it_writes_beside_others(run):
-    (first, _) = run.score(prompt_table()).members
-    alone = run.generate(PROMPTS, prefixes=[first], **FEW)
-    (copy,) = [copy for copy, member in zip(plain_copies(run), run.score(prompt_table()).members, strict=True)][:1]
-    assert [" ".join(text.split()) for text in alone.texts] == [plain_text([copy], prompt, 7) for prompt in PROMPTS]
+    for members, asked in ((copies, {}), (copies[:1], {"prefixes": texts.members[:1]})):
+        found = [" ".join(text.split()) for text in run.generate(PROMPTS, **asked, **FEW).texts]
+        assert found == [plain_text(members, prompt, 7) for prompt in PROMPTS]
 
 
 def test_a_text_does_not_hang_on_the_prompts_beside_it(run):
@@ -137,17 +140,12 @@ def test_texts_that_end_earlier_leave_the_others_their_own_keys_and_values(tmp_p
     assert written([0, 1, 2]) == [written([number])[0] for number in range(3)]
 
 
-def test_a_stream_is_the_text_in_parts(small):
-    settings = FEW | {"temperature": 1.0, "seed": 0}
-    parts = list(small.stream("w1 w2", **settings))
-    assert "".join(parts) == small.generate(["w1 w2"], **settings).texts[0]
-    assert len(parts) > 1
-
-
-def test_a_text_ends_at_a_stop_text_which_is_no_part_of_it(small):
+def test_a_text_ends_at_a_stop_text_which_is_no_part_of_it_and_streams_in_parts(small):
     settings = FEW | {"temperature": 2.0, "seed": 3}
     (whole,) = small.generate(["w1 w2"], **settings).texts
-    stop = f" {whole.split()[2]}"
+    parts, stop = list(small.stream("w1 w2", **settings)), f" {whole.split()[2]}"
+    assert "".join(parts) == whole
+    assert len(parts) > 1
     stopped = small.generate(["w1 w2"], stop=[stop, "never"], **settings)
     assert stopped.texts[0] == whole[: whole.index(stop)]
     assert stopped.finish == ("stop",)
@@ -157,28 +155,26 @@ def test_a_text_ends_at_a_stop_text_which_is_no_part_of_it(small):
 @pytest.mark.parametrize("kind", ["llama", "mpt"])
 def test_a_text_ends_where_the_model_has_no_more_positions(kind, tmp_path):
     model = make_model(kind, TEXTS, tmp_path / "model")
-    with trained_run(tmp_path / "run", language_recipe(model, **SMALL), prompt_table()) as run:
+    with trained_run(tmp_path / "run", language_recipe(model, **UNTRAINED), prompt_table()) as run:
         texts = run.generate([" ".join(["w1"] * 45)], max_new_tokens=50)
         assert texts.tokens[0] <= 3
         with pytest.raises(s3t.InputError, match="prompt 1 has 48 tokens; give 1 to 47"):
             run.generate(["w1", " ".join(["w1"] * 48)])
 
 
-def test_a_question_of_a_chat_is_answered_after_the_template(llama, tmp_path):
-    with trained_run(tmp_path / "run", language_recipe(llama, **CHATS, **SMALL), chat_table()) as run:
-        chat = [{"role": "user", "content": "w1 w2"}]
-        assert len(run.generate([chat], **FEW)) == 1
-        assert "".join(run.stream(chat, **FEW)) == run.generate([chat], **FEW).texts[0]
-        with pytest.raises(s3t.InputError, match="ends with the assistant's turn"):
-            run.generate([[*chat, {"role": "assistant", "content": "w3"}]])
+def test_a_question_of_a_chat_is_answered_after_the_template_and_the_last_turn_compared(chats):
+    chat = [{"role": "user", "content": "w1 w2"}]
+    assert "".join(chats.stream(chat, **FEW)) == chats.generate([chat], **FEW).texts[0]
+    with pytest.raises(s3t.InputError, match="ends with the assistant's turn"):
+        chats.generate([[*chat, {"role": "assistant", "content": "w3"}]])
+    assert set(chats.evaluate(chat_table().head(3), write=3).metrics) >= {"perplexity", "exact_match", "rouge_l"}
 
 
 def test_prompts_are_filled_into_the_recipes_template(llama, tmp_path):
     templates = {"columns": {"prompt": ["w0 {prompt} w1 {more}", "w0 {prompt} w1"]}}
     table = prompt_table().assign(more="")
-    with trained_run(tmp_path / "run", language_recipe(llama, **templates, **SMALL), table) as run:
-        filled = run.generate([{"prompt": "w3", "more": "w4"}, {"prompt": "w3", "more": ""}], **FEW)
-        assert len(filled) == 2
+    with trained_run(tmp_path / "run", language_recipe(llama, **templates, **UNTRAINED), table) as run:
+        assert len(run.generate([{"prompt": "w3", "more": "w4"}, {"prompt": "w3", "more": ""}], **FEW)) == 2
         with pytest.raises(s3t.InputError, match="no rows"):
             run.generate(["w3"])
 
@@ -209,35 +205,18 @@ def test_what_cannot_be_written_after_is_said_before_anything_is_computed(llama,
             run.evaluate(prompt_table(2), write=-1)
 
 
-def test_of_a_chat_the_last_turn_is_written_and_compared(llama, tmp_path):
-    with trained_run(tmp_path / "run", language_recipe(llama, **CHATS, **SMALL), chat_table()) as run:
-        assert set(run.evaluate(chat_table().head(3), write=3).metrics) >= {"perplexity", "exact_match", "rouge_l"}
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize(
-    ("settings", "problems"),
-    [
-        ({"temperature": -1.0, "top_p": 0.0, "max_new_tokens": 0}, 3),
-        ({"stop": [""]}, 1),
-        ({"temperature": float("nan")}, 1),
-        ({"seed": -1, "n": 0}, 2),
-    ],
-)
-def test_wrong_settings_are_all_told_at_once(settings, problems, small):
-    with pytest.raises(s3t.InputError) as error:
-        small.generate(["w1"], **settings)
-    assert len(error.value.problems) == problems
-
-
-def test_no_prompt_and_another_task_are_refused(small, text_model, tmp_path):
-    with pytest.raises(s3t.InputError):
-        small.generate([])
-    with (
-        s3t.Run.create(tmp_path / "labels", recipe=tiny.recipe(text_model, **SMALL), data=tiny.text_table()) as run,
-        pytest.raises(s3t.InputError, match="does not generate; ask `predict`"),
+def test_what_cannot_be_asked_for_is_told_at_once(small, trained):
+    for asked, settings, problems in (
+        (["w1"], {"temperature": -1.0, "top_p": 0.0, "max_new_tokens": 0}, 3),
+        (["w1"], {"stop": [""]}, 1),
+        (["w1"], {"temperature": float("nan"), "seed": -1, "n": 0}, 3),
+        ([], {}, 1),
     ):
-        run.generate(["w1"])
+        with pytest.raises(s3t.InputError) as error:
+            small.generate(asked, **settings)
+        assert len(error.value.problems) == problems
+    with pytest.raises(s3t.InputError, match="does not generate; ask `predict`"):
+        trained.generate(["w1"])
 
 
 def test_draws_are_among_the_likeliest_tokens():
@@ -294,14 +273,6 @@ def test_parts_of_a_text_are_together_what_all_its_tokens_say(fallback, cleaned)
         assert "".join(written.add(token)[0] for token in [*ids, 0]) == tokenizer.decode(ids, skip_special_tokens=True)
 
 
-def test_of_a_character_in_bytes_nothing_leaves_before_it_is_whole():
-    tokenizer = bytewise(fallback=True)
-    written = Written(tokenizer=tokenizer, ends=(0,), stop=(), most=99)
-    told = [written.add(token)[0] for token in tokenizer("😀a😀")["input_ids"]]
-    assert told == ["", "", "", "", "😀a", "", "", "", ""]
-    assert written.add(0)[:2] == ("😀", "stop")
-
-
 @pytest.mark.parametrize("fallback", [False, True])
 def test_tokens_that_are_told_spell_the_text_up_to_its_stop(fallback):
     tokenizer = bytewise(fallback=fallback)
@@ -347,18 +318,15 @@ def test_no_part_of_a_text_leaves_after_a_deletion_was_accepted(small, deletion_
     assert len(deletion_after_the_first_token) == 2  # the second was made meanwhile, and none after it
 
 
-def test_a_stream_of_a_run_that_is_closed_says_so(llama, tmp_path):
-    run = trained_run(tmp_path / "run", language_recipe(llama, **SMALL), prompt_table())
+def test_a_stream_of_a_run_that_is_closed_says_so(small):
     how = {"max_new_tokens": 40, "temperature": 5.0, "seed": 0}
-    (whole,) = run.generate(["w1 w2"], **how).texts
-    stream = run.stream("w1 w2", **how)
+    (whole,) = small.generate(["w1 w2"], **how).texts
+    stream = small.stream("w1 w2", **how)
     parts = [next(stream)]
-    run.close()
-    try:
+    small.close()
+    with suppress(s3t.ClosedError):
         parts += stream
-    except s3t.ClosedError:
-        return
-    assert "".join(parts) == whole  # all of it was written before
+        assert "".join(parts) == whole  # all of it was written before
 
 
 def test_a_deletion_makes_a_text_be_begun_anew(small, deletion_after_the_first_token):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,9 @@ import pandas as pd
 import pytest
 
 import s3t
+from s3t.core import Stage
 from testing import tiny
+from testing.roles import roles
 
 SMALL: dict[str, Any] = {"partition": {"shards": 1}, "sequences": {"budget": 2}}
 """Changes of a recipe: 6 stages instead of 18."""
@@ -94,6 +96,25 @@ def make_worlds(
     return Worlds(forgot, trained_run(folder / "never-knew", recipe, table[~table.id.isin(gone)]), table)
 
 
+def assert_deletions_are_exact(
+    folder: Path, recipe: dict[str, Any], table: pd.DataFrame, requests: Collection[Collection[str]]
+) -> None:
+    """The counterfactual oracle, before and after repair, of a run that deletes some records."""
+    worlds = make_worlds(folder, recipe, table, requests)
+    worlds.assert_exact()
+    worlds.close()
+
+
+def artifacts_after(
+    folder: Path, recipe: dict[str, Any], table: pd.DataFrame, act: Callable[[s3t.Run], Any] = lambda _run: None
+) -> dict[str, bytes]:
+    """What a trained run keeps of its stages once something was done with it, and repaired."""
+    with trained_run(folder, recipe, table) as run:
+        act(run)
+        run.repair()
+        return tiny.artifacts(folder)
+
+
 def clone(run: Path, to: Path) -> s3t.Run:
     """A run of its own id, so that each may delete something else."""
     to.parent.mkdir(exist_ok=True)
@@ -105,6 +126,12 @@ def trained_run(folder: Path, recipe: dict[str, Any], table: pd.DataFrame) -> s3
     run = s3t.Run.create(folder, recipe=recipe, data=table)
     run.train()
     return run
+
+
+def lose_stages(run: s3t.Run, lost: Callable[[Stage], bool]) -> None:
+    """What deletions do to stages, without one: of a run in which the records never were."""
+    with roles(run).ledger.writing() as transaction:
+        transaction.forget_stages({stage: key for stage, key in run.inventory().alive.items() if lost(stage)})
 
 
 def records_by_slice(recipe: dict[str, Any], table: pd.DataFrame) -> dict[tuple[int, int], list[str]]:

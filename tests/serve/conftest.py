@@ -29,3 +29,19 @@ def client(path, tokens):
     with serving(path, hold_share=None) as client:  # tests delete most of a shard
         client.headers["Authorization"] = f"Bearer {tokens['all']}"
         yield client
+
+
+@pytest.fixture(scope="module")
+def unchanged(trained_once, state_of_all, tmp_path_factory) -> Path:
+    """The folder of a run that no test of a module changes."""
+    return tiny.copy_run(trained_once, tmp_path_factory.mktemp("unchanged") / "run")
+
+
+@pytest.fixture(scope="module")
+def reader(unchanged):
+    """Of a server of that run, with narrow bounds, that asks nobody for a token."""
+    bounds = {"max_inputs": 5, "max_names": 5, "max_body_bytes": 400_000, "body_seconds": 1.0}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("S3T_STATE", str(unchanged.parent / "state"))  # another module may delete from its copy
+        with serving(unchanged, open_scopes=tuple(SCOPES), repair=False, **bounds) as client:
+            yield client

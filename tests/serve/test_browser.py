@@ -71,11 +71,29 @@ def window(chromium, server):
     assert wrong == []
 
 
+def heading(page, name, **exact):
+    page.get_by_role("heading", name=name, **exact).wait_for()
+
+
+def click(page, name):
+    page.get_by_role("button", name=name).click()
+
+
 def sign_in(page, token):
     page.get_by_label("Token").fill(token)
-    page.get_by_role("button", name="Sign in").click()
-    page.get_by_role("heading", name="Shards", exact=True).wait_for()
+    click(page, "Sign in")
+    heading(page, "Shards", exact=True)
     return page
+
+
+def live(page):
+    """The page hears of changes."""
+    page.locator("#connection[data-state=live]").wait_for()
+
+
+def look_up(page, names):
+    page.get_by_label("Ids, one a line").fill(names)
+    click(page, "Look up")
 
 
 def pictures(page):
@@ -90,43 +108,44 @@ def wait_for_pictures(page, what):
     )
 
 
-def hold(server, tokens):
+def delete(server, token, *numbers):
+    """Delete records by number, beside the browser."""
+    body = {"records": [f"r{number}" for number in numbers]}
+    return server.post("/v1/deletions", json=body, headers=bearer(token)).json()
+
+
+def hold(server, tokens, first=0):
     """A held request for six records."""
-    asked = server.post(
-        "/v1/deletions", json={"records": [f"r{number}" for number in range(6)]}, headers=bearer(tokens["delete"])
-    )
-    assert asked.json()["state"] == "held"
+    assert delete(server, tokens["delete"], *range(first, first + 6))["state"] == "held"
 
 
 def test_a_person_is_deleted_by_hand_a_held_request_approved_and_a_repair_finishes(window, server, tokens, path):
     hold(server, tokens)
     page, onlooker = (sign_in(window(), tokens["all"]) for _ in range(2))
-    onlooker.locator("#connection[data-state=live]").wait_for()
+    live(onlooker)
     before = pictures(onlooker)
     assert all("0 of 3 live" not in each for each in before)
 
     page.get_by_label("People").check()
-    page.get_by_label("Ids, one a line").fill("p3")
-    page.get_by_role("button", name="Look up").click()
-    page.get_by_role("heading", name="Delete 2 records for good?").wait_for()
+    look_up(page, "p3")
+    heading(page, "Delete 2 records for good?")
     foreseen = page.locator("#desk desc").all_text_contents()
-    page.get_by_role("button", name="Delete for good").click()
-    page.get_by_role("heading", name="Deletion 1").wait_for()
+    click(page, "Delete for good")
+    heading(page, "Deletion 1")
     page.get_by_text("No byte of them is left in the run").wait_for()
     assert page.evaluate("document.activeElement.id") == "done"  # so it is read out
     wait_for_pictures(onlooker, "0 of 3 live")  # nobody has touched this window
-    after = pictures(onlooker)
     assert len(foreseen) == 1
-    assert sorted(set(after) - set(before)) == foreseen
+    assert sorted(set(pictures(onlooker)) - set(before)) == foreseen
     assert "p3" not in page.url
 
     page.get_by_role("link", name="Close").click()
     page.get_by_role("link", name="Look into it").click()
-    page.get_by_role("button", name="Approve and delete").click()
-    page.get_by_role("heading", name="Deletion 2").wait_for()
+    click(page, "Approve and delete")
+    heading(page, "Deletion 2")
     onlooker.get_by_text("approved", exact=True).wait_for()
 
-    page.get_by_role("button", name="Begin the repair").click()
+    click(page, "Begin the repair")
     onlooker.get_by_role("progressbar").wait_for()
     wait_for_pictures(onlooker, "is being repaired")
     onlooker.locator("#repairs .badge.done").wait_for()
@@ -140,38 +159,36 @@ def test_a_person_is_deleted_by_hand_a_held_request_approved_and_a_repair_finish
 def tab_to(page, name):
     """Press the tabulator until something of that name has the focus, and can be seen to have it."""
     focused = (
-        "() => { const it = document.activeElement; const style = getComputedStyle(it); return [it.tagName, "
+        "() => { const it = document.activeElement; const style = getComputedStyle(it); return ["
         "(it.labels?.[0]?.innerText ?? it.ariaLabel ?? it.innerText ?? '').trim(), style.outlineStyle !== 'none' ] }"
     )
     for _ in range(120):
         page.keyboard.press("Tab")
-        _tag, words, seen = page.evaluate(focused)
+        words, seen = page.evaluate(focused)
         if words == name:
             assert seen, f"{name} has the focus, and does not show it"
             return
     raise AssertionError(f"the tabulator does not come to {name}")
 
 
-def press(page, name):
-    """Press what has that name, by the keyboard alone."""
-    tab_to(page, name)
-    page.keyboard.press("Enter")
-
-
 def test_the_same_by_keyboard_alone(window, server, tokens):
     hold(server, tokens)
     page = window()
+
+    def press(name):
+        tab_to(page, name)
+        page.keyboard.press("Enter")
+
     page.keyboard.type(tokens["all"])  # the field has the focus
     page.keyboard.press("Enter")
-    page.get_by_role("heading", name="Shards", exact=True).wait_for()
+    heading(page, "Shards", exact=True)
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.innerText") == "Skip to the run"
     page.keyboard.press("Enter")
-
-    press(page, "Look into it")
+    press("Look into it")
     page.get_by_role("button", name="Approve and delete").wait_for()
-    press(page, "Approve and delete")
-    page.get_by_role("heading", name="Deletion 1").wait_for()
+    press("Approve and delete")
+    heading(page, "Deletion 1")
 
     tab_to(page, "People")
     page.keyboard.press("ArrowRight")
@@ -179,11 +196,11 @@ def test_the_same_by_keyboard_alone(window, server, tokens):
     page.keyboard.type("r9")
     page.keyboard.press("Enter")
     page.keyboard.type("r10")
-    press(page, "Look up")
-    page.get_by_role("heading", name="Delete 2 records for good?").wait_for()
+    press("Look up")
+    heading(page, "Delete 2 records for good?")
     assert page.evaluate("document.activeElement.id") == "desk"
-    press(page, "Delete for good")
-    page.get_by_role("heading", name="Deletion 2").wait_for()
+    press("Delete for good")
+    heading(page, "Deletion 2")
 
     tab_to(page, "Hours, at most")
     page.keyboard.type("1")
@@ -193,45 +210,34 @@ def test_the_same_by_keyboard_alone(window, server, tokens):
     page.get_by_text("Nothing is missing").wait_for()
 
 
-def test_without_script_the_forms_do_the_same(window, tokens, path):
-    page = sign_in(window(java_script_enabled=False), tokens["all"])
-    page.get_by_label("Records").check()
-    page.get_by_label("Ids, one a line").fill("r5")
-    page.get_by_role("button", name="Look up").click()
-    page.get_by_role("button", name="Delete for good").click()
-    page.get_by_role("heading", name="Deletion 1").wait_for()
-    page.get_by_role("link", name="hour").click()
-    page.locator("#depths polyline").wait_for(state="attached")
-    page.get_by_role("button", name="Sign out").click()
-    page.get_by_role("heading", name="Sign in").wait_for()
-    with s3t.Run.open(path) as run:
-        assert run.locate(records=["r5"])[0].state == "erased"
-
-
-def test_what_is_being_typed_stays_while_the_page_changes(window, server, tokens):
-    page = sign_in(window(), tokens["all"])
-    server.post("/v1/deletions", json={"records": ["r1"]}, headers=bearer(tokens["all"]))
-    page.get_by_label("Hours, at most").fill("0.25")
-    server.post("/v1/deletions", json={"records": ["r2"]}, headers=bearer(tokens["all"]))
-    page.locator("#deletions tbody tr").nth(1).wait_for()
+def test_what_is_being_typed_or_read_stays_while_the_page_changes(window, server, tokens):
+    page, rows, hours = sign_in(window(), tokens["all"]), "table.deletions tbody tr", "Hours, at most"
+    delete(server, tokens["all"], 1)
+    page.locator(rows).wait_for()
+    page.locator("#deletions-table").focus()
+    delete(server, tokens["all"], 2)
+    page.locator(rows).nth(1).wait_for()
+    assert page.evaluate("document.activeElement.id") == "deletions-table"
+    page.get_by_label(hours).fill("0.25")
+    delete(server, tokens["all"], 3)
+    page.locator(rows).nth(2).wait_for()
     page.wait_for_timeout(500)
-    assert page.get_by_label("Hours, at most").input_value() == "0.25"
+    assert page.get_by_label(hours).input_value() == "0.25"
     cost = page.locator("#repairs .trade").inner_text()
     page.get_by_label("Ids, one a line").focus()
     page.wait_for_function("([cost]) => document.querySelector('#repairs .trade').innerText !== cost", arg=[cost])
-    assert page.get_by_label("Hours, at most").input_value() == "0.25"
+    assert page.get_by_label(hours).input_value() == "0.25"
 
 
 def test_a_reason_stays_for_its_request_alone(window, server, tokens):
-    for first in (0, 6):
-        names = [f"r{number}" for number in range(first, first + 6)]
-        server.post("/v1/deletions", json={"records": names}, headers=bearer(tokens["delete"]))
+    hold(server, tokens)
+    hold(server, tokens, first=6)
     page = sign_in(window(), tokens["all"])
     page.get_by_role("link", name="Look into it").first.click()
     page.get_by_label("Reason").fill("no such ticket")
     page.get_by_label("Ids, one a line").focus()
     version = page.locator("#held").get_attribute("data-version")
-    server.post("/v1/deletions", json={"records": ["r20"]}, headers=bearer(tokens["all"]))
+    delete(server, tokens["all"], 20)
     page.wait_for_function("([version]) => document.getElementById('held').dataset.version !== version", arg=[version])
     assert page.get_by_label("Reason").input_value() == "no such ticket"
     page.get_by_role("link", name="Look into it").click()
@@ -239,48 +245,35 @@ def test_a_reason_stays_for_its_request_alone(window, server, tokens):
     page.wait_for_function("() => document.getElementById('reason')?.value === ''")
 
 
-def requests_of(page, section):
-    """Holds the requests for a section back: those that have come so far."""
-    came = []
-    page.route(f"**/sections/{section}?*", lambda route: came.append(route))
-    return came
-
-
-def wait_for_requests(page, came, count):
-    for _ in range(MILLISECONDS // 20):
-        if len(came) >= count:
-            return
-        page.wait_for_timeout(20)
-    raise AssertionError(f"{len(came)} requests came, not {count}")
-
-
 def test_the_slower_of_two_answers_is_shown_if_it_is_the_newer_and_dropped_if_it_is_the_older(window, server, tokens):
-    page, rows = sign_in(window(), tokens["all"]), "#deletions tbody tr"
-    page.locator("#connection[data-state=live]").wait_for()
+    page, asked, came = sign_in(window(), tokens["all"]), "**/sections/deletions?*", []
+
+    def hold_back(route):
+        came.append(route)
+
+    live(page)
     for count, order in ((1, (0, 1)), (3, (1, 0))):
-        came = requests_of(page, "deletions")
+        came.clear()
+        page.route(asked, hold_back)
         answers = []
-        for number in (count, count + 1):
-            server.post("/v1/deletions", json={"records": [f"r{number}"]}, headers=bearer(tokens["all"]))
-            wait_for_requests(page, came, number - count + 1)
-            answers.append(came[-1].fetch())
+        for number in (0, 1):
+            delete(server, tokens["all"], count + number)
+            for _ in range(MILLISECONDS // 20):
+                if len(came) <= number:
+                    page.wait_for_timeout(20)
+            answers.append(came[number].fetch())
         for place in order:
             came[place].fulfill(response=answers[place])
             page.wait_for_timeout(300)
-        assert page.locator(rows).count() == count + 1
-        page.unroute("**/sections/deletions?*")
+        assert page.locator("#deletions tbody tr").count() == count + 1
+        page.unroute(asked)
 
 
 def test_what_could_not_be_fetched_is_fetched_with_the_next_stream(window, server, tokens, monkeypatch):
     monkeypatch.setattr("s3t_server.routes.STREAM_SECONDS", 2.0)
     page, refused = sign_in(window(), tokens["all"]), []
-
-    def refuse(route):
-        refused.append(route.request.url)
-        route.abort()
-
-    page.route("**/sections/deletions?*", refuse, times=1)
-    server.post("/v1/deletions", json={"records": ["r1"]}, headers=bearer(tokens["all"]))
+    page.route("**/sections/deletions?*", lambda route: refused.append(route) or route.abort(), times=1)
+    delete(server, tokens["all"], 1)
     page.locator("#deletions tbody tr").wait_for()
     assert len(refused) == 1
 
@@ -288,12 +281,11 @@ def test_what_could_not_be_fetched_is_fetched_with_the_next_stream(window, serve
 def test_a_form_is_not_sent_again_where_the_visit_ends(window, tokens, path):
     page, sent = sign_in(window(), tokens["all"]), []
     page.on("request", lambda asked: sent.append(asked.url) if asked.method == "POST" else None)
-    page.get_by_label("Ids, one a line").fill("p1")
-    page.get_by_role("button", name="Look up").click()
-    page.locator("#connection[data-state=live]").wait_for()
+    look_up(page, "p1")
+    live(page)
     with s3t.Run.open(path) as run:
         Access(run).revoke("all")
-    page.get_by_role("heading", name="Sign in").wait_for()
+    heading(page, "Sign in")
     assert len(sent) == 1
 
 
@@ -302,7 +294,7 @@ def test_a_link_signs_in_and_its_token_leaves_the_address_also_where_one_is_sign
     for _ in range(2):
         page.goto("about:blank")
         page.goto(f"{server.base_url}/#{tokens['all']}")
-        page.get_by_role("heading", name="Shards", exact=True).wait_for()
+        heading(page, "Shards", exact=True)
         assert tokens["all"] not in page.evaluate("location.href")
 
 
@@ -310,86 +302,63 @@ def test_a_lost_connection_is_shown_and_a_revoked_token_ends_the_visit(chromium,
     with serving(path, repair=False) as client:
         context = chromium.new_context()
         context.set_default_timeout(MILLISECONDS)
-        page, other = context.new_page(), context.new_page()
-        for each in (page, other):
-            each.goto(str(client.base_url))
+        page = context.new_page()
+        page.goto(str(client.base_url))
         sign_in(page, tokens["all"])
-        page.locator("#connection[data-state=live]").wait_for()
+        live(page)
         context.set_offline(True)
-        client.post("/v1/deletions", json={"records": ["r1"]}, headers=bearer(tokens["all"]))
+        delete(client, tokens["all"], 1)
         context.set_offline(False)
         wait_for_pictures(page, "[012] of 3 live")
         with s3t.Run.open(path) as run:
             Access(run).revoke("all")
-        page.get_by_role("heading", name="Sign in").wait_for()  # the next stream is refused
-        assert "was revoked" in page.locator("body").inner_text()
-        with s3t.Run.open(path) as run:
             _, secret = Access(run).create("again", scopes=list(SCOPES))
+        heading(page, "Sign in")  # the next stream is refused
+        assert "was revoked" in page.locator("body").inner_text()
         sign_in(page, secret)
-        page.locator("#connection[data-state=live]").wait_for()
+        live(page)
     page.locator("#connection[data-state=lost]").wait_for()
     context.close()
 
 
-def test_who_reads_a_table_stays_there_when_it_is_brought_up_to_date(window, server, tokens):
-    page = sign_in(window(), tokens["all"])
-    for number in (1, 2):
-        server.post("/v1/deletions", json={"records": [f"r{number}"]}, headers=bearer(tokens["delete"]))
-        page.locator("table.deletions tbody tr").nth(number - 1).wait_for()
-        if number == 1:
-            page.locator("#deletions-table").focus()
-    assert page.evaluate("document.activeElement.id") == "deletions-table"
-
-
-LOOKS = [("light", 1280), ("dark", 1280), ("light", 360), ("dark", 360)]
-
-
-@pytest.mark.parametrize(("scheme", "width"), LOOKS)
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 360)])
 def test_the_page_is_for_everybody(window, server, tokens, scheme, width):
     """axe finds nothing: names, roles, contrast, focus. And nothing is wider than the window."""
     from axe_playwright_python.sync_playwright import Axe
 
-    def check(page, what):
+    hold(server, tokens)
+    delete(server, tokens["all"], 20)
+    page = window(color_scheme=scheme, viewport={"width": width, "height": 800})
+
+    def check(what):
         found = Axe().run(page).response["violations"]
-        assert found == [], what + "".join(
-            f"\n{each['id']}: {node['html'][:200]}" for each in found for node in each["nodes"]
-        )
+        assert found == [], (what, [(each["id"], node["html"][:200]) for each in found for node in each["nodes"]])
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), what
 
-    hold(server, tokens)
-    server.post("/v1/deletions", json={"records": ["r20"]}, headers=bearer(tokens["all"]))
-    page = window(color_scheme=scheme, viewport={"width": width, "height": 800})
-    check(page, "sign in")
+    check("sign in")
     page.get_by_label("Token").fill("wrong")
-    page.get_by_role("button", name="Sign in").click()
-    check(page, "not signed in")
+    click(page, "Sign in")
+    check("not signed in")
     sign_in(page, tokens["all"])
-    page.locator("#connection[data-state=live]").wait_for()
+    live(page)
     page.get_by_role("link", name="Look into it").click()
     page.get_by_role("button", name="Approve and delete").wait_for()
-    check(page, "the page, with a held request")
+    check("the page, with a held request")
     page.get_by_text("in words").click()
-    page.get_by_label("Ids, one a line").fill("p1\np2\nnobody")
-    page.get_by_role("button", name="Look up").click()
+    look_up(page, "p1\np2\nnobody")
     page.get_by_role("button", name="Delete for good").wait_for()
-    check(page, "a deletion to confirm")
-    page.get_by_role("button", name="Delete for good").click()
+    check("a deletion to confirm")
+    click(page, "Delete for good")
     page.get_by_text("No byte of them is left").wait_for()
-    check(page, "a deletion")
+    check("a deletion")
     page.goto(f"{server.base_url}/sections/none")
-    check(page, "a refusal")
+    check("a refusal")
 
 
 def test_a_screen_reader_is_told_what_the_pictures_show(window, tokens):
     page = sign_in(window(), tokens["all"])
     read = page.locator("main").aria_snapshot()
-    for line in (
-        'heading "All 2 shards answer, each with all 3 slices." [level=1]',
-        'heading "Shards" [level=2]',
-        'img "Chains of shard 0',
-        'region "Deletions"',
-        'list "Signs"',
-    ):
-        assert line in read, read
-    status = page.locator("header").aria_snapshot()
-    assert "status" in status
+    shards = 'heading "All 2 shards answer, each with all 3 slices." [level=1]'
+    regions = ('heading "Shards" [level=2]', 'img "Chains of shard 0', 'region "Deletions"', 'list "Signs"')
+    assert [line for line in (shards, *regions) if line not in read] == [], read
+    assert "status" in page.locator("header").aria_snapshot()

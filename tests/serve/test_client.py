@@ -1,19 +1,11 @@
 """`s3t.Client`: the verbs of a run over HTTP, and what it does when a server is busy, away, or another one."""
 
-import http.server
-import io
-import json
-import threading
-from contextlib import contextmanager
-
+import httpx
 import pytest
-from PIL import Image
 
 import s3t
 from s3t.client import Client
-from testing import tiny
-from testing.served import serving
-from tests.serve.test_completions import wait_until
+from testing.served import answering, wait_for
 
 TEXTS = ["w1 w2", "w30", "w22 w3 w4"]
 
@@ -27,67 +19,33 @@ def served(client, tokens):
 
 def test_every_verb_gives_the_document_of_the_run_s(served, path):
     with s3t.Run.open(path) as run:
-        wanted = run.predict(TEXTS)
         found = served.predict(TEXTS)
-        assert [row["label"] for row in found["predictions"]] == list(wanted.predicted)
+        assert [row["label"] for row in found["predictions"]] == list(run.predict(TEXTS).predicted)
         assert len(served.predict("w1 w2", top=1)["predictions"][0]["probabilities"]) == 1
         assert served.predict({"text": "w1 w2"})["predictions"] == served.predict(["w1 w2"])["predictions"]
         assert served.status().to_json() == run.status(full=True).to_json()
         assert served.forecast().to_json() == run.forecast().to_json()
-        first, second = tiny.text_table().id[:2]
-        planned = served.delete(records=[first], dry_run=True)
+        planned = served.delete(records=["r0"], dry_run=True)
         assert (planned.dry_run, planned.deleted, planned.state) == (True, 1, None)
-        done = served.delete(records=[first, "nobody"])
-        assert (done.deleted, done.unknown, done.repeated) == (1, ("nobody",), False)
-        wait_until(lambda: served.deletion(done.id).state == "erased")  # in the background: times change until then
+        done, again = (served.delete(records=["r0", "nobody"], key="ticket-1") for _ in range(2))
+        assert (done.deleted, done.unknown, done.repeated, again.repeated) == (1, ("nobody",), False, True)
+        wait_for(lambda: served.deletion(done.id).state == "erased")  # in the background: times change until then
         assert served.deletion(done.id) == served.log()[-1]
         assert [entry.to_json() for entry in served.log()] == [entry.to_json() for entry in run.log()]
-        located = served.locate(records=[first, second, "nobody"])
-        wanted = run.locate(records=[first, second, "nobody"])
+        located = served.locate(records=["r0", "r1", "nobody"])
+        wanted = run.locate(records=["r0", "r1", "nobody"])
         assert [each.to_json() for each in located] == [each.to_json() for each in wanted]
-        assert [each.state in ("accepted", "effective", "erased") for each in located] == [True, False, False]
-
-
-def test_a_key_deletes_once(served):
-    record = tiny.text_table().id[0]
-    first = served.delete(records=[record], key="ticket-1")
-    again = served.delete(records=[record], key="ticket-1")
-    assert (first.deleted, first.repeated, again.repeated) == (1, False, True)
+        assert [each.state == "erased" for each in located] == [True, False, False]
 
 
 @pytest.mark.integration
 def test_repairs_begin_and_are_followed_to_their_end(served, path):
-    served.delete(records=[tiny.text_table().id[0]])
+    served.delete(records=["r0"])
     begun = served.repair(hours=1.0)
     told = list(served.follow(begun.id))
     assert (told[-1].state, told[-1].trained) == ("done", told[-1].stages)
     assert served.repairs()[0] == told[-1]
     assert served.status().missing == 0
-
-
-@pytest.mark.integration
-def test_images_are_bytes_files_or_of_pillow(image_model, tmp_path):
-    recipe = tiny.recipe(image_model, kind="image")
-    table = tiny.image_table()
-    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=table) as run:
-        run.train()
-    content = table.image[0]
-    (tmp_path / "one.png").write_bytes(content)
-    with serving(tmp_path / "run", open_scopes=("predict",)) as http, Client(str(http.base_url)) as client:
-        forms = [content, tmp_path / "one.png", Image.open(io.BytesIO(content))]
-        found = client.predict(forms)["predictions"]
-        alone = [client.predict(form)["predictions"] for form in forms]
-    assert len({row["label"] for row in found}) == 1
-    assert [row["probabilities"] for (row,) in alone] == [alone[0][0]["probabilities"]] * 3
-
-
-def test_one_of_several_runs(path, tmp_path, trained_once):
-    other = tiny.copy_run(trained_once, tmp_path / "other")
-    with serving(path, other, open_scopes=("predict",)) as http:
-        with Client(f"{http.base_url}/runs/other/") as client:
-            assert client.predict(TEXTS)["run"] == "other"
-        with Client(str(http.base_url)) as client:
-            assert client.predict(TEXTS)["run"] == "run"
 
 
 def test_all_problems_of_an_input_and_refusals_in_the_server_s_words(served, client, tokens):
@@ -102,7 +60,7 @@ def test_all_problems_of_an_input_and_refusals_in_the_server_s_words(served, cli
         served.predict([{"text": object()}])
     with pytest.raises(s3t.ServerError, match="strict") as unknown:
         served.delete(records=["nobody"], strict=True)
-    assert unknown.value.status == 404
+    assert (unknown.value.status, served.status().generation) == (404, 0)
     with Client(str(client.base_url), tokens["predict"]) as other:
         with pytest.raises(s3t.ServerError, match="scope operate") as refused:
             other.status()
@@ -112,83 +70,44 @@ def test_all_problems_of_an_input_and_refusals_in_the_server_s_words(served, cli
     assert refused.value.status == 403
 
 
-@pytest.mark.parametrize("url", ["", "localhost:8080", "ftp://localhost", "http://", "http://h:x"])
-def test_an_address_that_is_none(url):
-    with pytest.raises(s3t.InputError, match="address"):
-        Client(url)
-
-
-def test_a_token_that_is_not_ascii():
+def test_an_address_or_a_token_that_is_none():
+    for url in ("", "localhost:8080", "ftp://localhost", "http://", "http://h:x"):
+        with pytest.raises(s3t.InputError, match="address"):
+            Client(url)
     with pytest.raises(s3t.InputError, match="ASCII"):
         Client("http://localhost", "s3t_ä")
 
 
-class _Answering(http.server.BaseHTTPRequestHandler):
-    """Answers each request with the next of its server's answers, and notes the requests."""
-
-    def do_POST(self):
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.asked.append((self.path, dict(self.headers), json.loads(body)))
-        status, headers, content = self.server.answers.pop(0)
-        if status is None:
-            self.connection.close()
-            return
-        self.send_response(status)
-        for name, value in {**headers, "Content-Length": str(len(content))}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *_):
-        pass
+DONE = (200, {"id": 1, "generation": 1, "deleted": 1, "already": [], "unknown": [], "state": "erased"})
+ADDRESS = "http://server"
 
 
-@contextmanager
-def answering(*answers):
-    """An HTTP server that gives answers as they are listed; of a status None it drops the connection."""
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Answering) as server:
-        server.answers, server.asked = list(answers), []
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        server.url = f"http://127.0.0.1:{server.server_address[1]}"
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
-
-
-DELETED = {"id": 1, "generation": 1, "deleted": 1, "already": [], "unknown": [], "state": "erased"}
-DONE = (200, {}, json.dumps(DELETED).encode())
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-@pytest.mark.parametrize("before", [(None, {}, b""), (503, {"Retry-After": "1"}, b"{}"), (429, {}, b"{}")])
+@pytest.mark.parametrize("before", [httpx.RemoteProtocolError("ended"), (503, {}, {"Retry-After": "1"}), (429, {})])
 def test_a_request_that_was_lost_or_came_too_early_is_made_again_with_its_key(before, monkeypatch):
-    pauses = []
+    pauses, sent = [], answering(monkeypatch, before, before, DONE)
     monkeypatch.setattr("s3t.client.time.sleep", pauses.append)
-    with answering(before, before, DONE) as server, Client(server.url) as client:
+    with Client(ADDRESS) as client:
         assert client.delete(records=["r0"]).deleted == 1
-    keys = {headers["Idempotency-Key"] for _, headers, _ in server.asked}
-    assert (len(server.asked), len(keys)) == (3, 1)
-    assert pauses == ([1.0, 1.0] if before[0] == 503 else [0.25, 0.5])
+    assert (len(sent), len({request.headers["Idempotency-Key"] for request in sent})) == (3, 1)
+    assert pauses == ([1.0, 1.0] if "Retry-After" in str(before) else [0.25, 0.5])
 
 
 def test_after_its_last_attempt_the_refusal_is_told(monkeypatch):
     monkeypatch.setattr("s3t.client.time.sleep", lambda _: None)
-    busy = (503, {}, b'{"detail": "9 inputs wait"}')
-    with answering(busy, busy) as server, Client(server.url, attempts=2) as client:
-        with pytest.raises(s3t.ServerError, match="9 inputs wait") as refused:
-            client.predict(["w1"])
-        assert refused.value.status == 503
-    with Client(server.url, attempts=2) as client, pytest.raises(s3t.ServerError, match="no answer from") as gone:
-        client.predict(["w1"])
-    assert gone.value.status is None
+    busy, gone = (503, {"detail": "9 inputs wait"}), httpx.ConnectError("refused")
+    answering(monkeypatch, busy, busy, gone, gone)
+    with Client(ADDRESS, attempts=2) as client:
+        for words, status in (("9 inputs wait", 503), ("no answer from", None)):
+            with pytest.raises(s3t.ServerError, match=words) as refused:
+                client.predict(["w1"])
+            assert refused.value.status == status
 
 
-@pytest.mark.parametrize("answer", [(200, {}, b"<html>"), (200, {}, b"[]"), (404, {}, b"not here"), (500, {}, b"{}")])
-def test_another_server_is_named_as_such(answer):
-    with answering(answer) as server, Client(server.url) as client:
-        with pytest.raises(s3t.ServerError, match="server of s3t"):
-            client.predict(["w1"])
-        assert len(server.asked) == 1
+def test_another_server_is_named_as_such(monkeypatch):
+    answers = ((200, "<html>"), (200, []), (404, "not here"), (500, {}))
+    sent = answering(monkeypatch, *answers)
+    with Client(ADDRESS) as client:
+        for number in range(len(answers)):
+            with pytest.raises(s3t.ServerError, match="server of s3t"):
+                client.predict(["w1"])
+            assert len(sent) == number + 1

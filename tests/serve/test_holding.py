@@ -1,7 +1,6 @@
 """Deletions over the server's limits wait until somebody else approves them."""
 
-import threading
-import time
+from functools import partial
 
 import pytest
 
@@ -10,7 +9,7 @@ from s3t.results.serving import Held
 from s3t.run import approvals
 from testing import tiny
 from testing.roles import roles
-from testing.served import bearer, serving
+from testing.served import bearer, serving, together, wait_for
 from tests.cli.typed import document
 
 RECORDS = list(tiny.text_table().id)
@@ -39,7 +38,7 @@ def test_a_held_request_is_approved_by_another_token(client, tokens, path):
     assert client.get(where, headers=bearer(tokens["delete"])).json()["plan"] is None
     assert client.post(f"{where}/approve", headers=bearer(tokens["all"])).status_code == 403
     assert client.post(f"{where}/approve", headers=bearer(tokens["delete"])).status_code == 403
-    assert b"s3t_held_deletions" in client.get("/metrics", headers=bearer(tokens["operate"])).content
+    assert 's3t_held_deletions{run="run"} 1.0' in client.get("/metrics", headers=bearer(tokens["operate"])).text
     with s3t.Run.open(path) as run:
         assert len(run.log()) == 1
     done = client.post(f"{where}/approve", headers=bearer(tokens["operate"])).json()
@@ -72,15 +71,10 @@ def test_a_refused_request_deletes_nothing(client, tokens, path):
 
 
 def test_requests_at_once_do_not_pass_a_limit_together(client, tokens):
-    answers = []
-    threads = [
-        threading.Thread(target=lambda record=record: answers.append(delete(client, tokens["delete"], [record]).json()))
-        for record in RECORDS[:6]
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    asked = [partial(delete, client, tokens["delete"], [record]) for record in RECORDS[:6]]
+    with together(*asked) as found:
+        pass
+    answers = [answer.json() for answer in found]
     assert sum(answer["deleted"] for answer in answers) == 2
     assert [answer["state"] for answer in answers].count("held") == 4
 
@@ -93,15 +87,12 @@ def test_a_dry_run_is_not_held_and_a_repeated_request_does_not_count_twice(clien
         assert delete(client, tokens["all"], RECORDS[:2], **{"Idempotency-Key": "k"}).json()["deleted"] == 2
 
 
-def test_no_request_is_held_where_there_is_no_limit(path, tokens):
-    with serving(path, hold_records=None, hold_share=None) as client:
-        assert delete(client, tokens["delete"], RECORDS[:20]).json()["deleted"] == 20
-
-
-def test_a_quarter_of_a_shard_is_held_unless_told_otherwise(path, tokens):
-    with serving(path) as client:
+@pytest.mark.parametrize(("limits", "deleted"), [({"hold_records": None, "hold_share": None}, 19), ({}, 0)])
+def test_a_quarter_of_a_shard_is_held_unless_told_otherwise(path, tokens, limits, deleted):
+    with serving(path, **limits) as client:
         assert delete(client, tokens["delete"], RECORDS[:1]).json()["deleted"] == 1
-        assert delete(client, tokens["delete"], RECORDS[1:20]).json()["state"] == "held"
+        found = delete(client, tokens["delete"], RECORDS[1:20]).json()
+        assert (found["deleted"], found["state"] == "held") == (deleted, deleted == 0)
 
 
 def test_too_many_that_wait_are_refused_until_an_operator_has_decided(client, tokens, monkeypatch):
@@ -113,15 +104,13 @@ def test_too_many_that_wait_are_refused_until_an_operator_has_decided(client, to
 
 def hold_many(path, counts):
     """So many requests that wait, by caller, the last ones the newest; their ids."""
-    ids = []
+    callers = [caller for caller, count in counts.items() for _ in range(count)]
+    ids = [f"{number:016x}" for number in range(len(callers))]
     with s3t.Run.open(path) as run, run.parts.ledger.writing() as transaction:
-        for caller, count in counts.items():
-            for number in range(count):
-                ids.append(f"{len(ids):016x}")
-                held = Held(
-                    id=ids[-1], asked_by=caller, asked_at=1e9 + len(ids), why="w", names=1, records=1, content=b"c"
-                )
-                transaction.held.add(held, records=[number.to_bytes(32)], subjects=[])
+        for number, (id, caller) in enumerate(zip(ids, callers, strict=True)):
+            what = {"why": "w", "names": 1, "records": 1, "content": b"c"}
+            held = Held(id=id, asked_by=caller, asked_at=1e9 + number, **what)
+            transaction.held.add(held, records=[number.to_bytes(32)], subjects=[])
     return ids
 
 
@@ -163,28 +152,31 @@ def test_all_of_one_caller_are_refused_at_once(client, tokens, path):
     assert document("deletions", "refuse", path, "--reason", "no", status=2)["error"]["problems"]
 
 
-def test_the_page_shows_some_of_ten_thousand_by_caller(path, tokens):
-    hold_many(path, {f"caller {number}": 100 for number in range(100)})
+def test_the_page_shows_some_of_a_thousand_by_caller(path, tokens):
+    hold_many(path, {f"caller {number}": 20 for number in range(50)})
     with serving(path) as client:
-        client.post("/sign-in", data={"token": tokens["operate"]}, headers={"Origin": str(client.base_url)})
+        origin = {"headers": {"Origin": str(client.base_url)}}
+        client.post("/sign-in", data={"token": tokens["operate"]}, **origin)
         whole = client.get("/").text
         assert whole.count("Look into it") == 20
-        assert "All 10000" not in whole
-        assert "100 of caller 90<" in whole
+        assert "All 1000" not in whole
+        assert "20 of caller 49<" in whole
         assert len(whole) < 100_000
-        some = client.get("/sections/held", params={"of": "caller 90"}).text
-        assert "Refuse all 100" in some
-        assert "All 10000" in some
-        form = {"asked_by": "caller 90", "reason": "no ticket"}
-        client.post("/refuse-all", data=form, headers={"Origin": str(client.base_url)})
-        assert "100 of caller 90<" not in client.get("/").text
+        some = client.get("/sections/held", params={"of": "caller 49"}).text
+        assert "Refuse all 20" in some
+        assert "All 1000" in some
+        client.post("/refuse-all", data={"asked_by": "caller 49", "reason": "no ticket"}, **origin)
+        assert "20 of caller 49<" not in client.get("/").text
 
 
 def test_one_that_nobody_knows(client, tokens):
-    for method, route in [("GET", ""), ("POST", "/approve"), ("POST", "/refuse")]:
-        body = {"json": {"reason": "no"}} if route == "/refuse" else {}
-        for id in ("nix", "%00"):
-            answer = client.request(method, f"/v1/held/{id}{route}", headers=bearer(tokens["all"]), **body)
+    for id in ("nix", "%00"):
+        for method, route, body in (
+            ("GET", "", None),
+            ("POST", "/approve", None),
+            ("POST", "/refuse", {"reason": "no"}),
+        ):
+            answer = client.request(method, f"/v1/held/{id}{route}", headers=bearer(tokens["all"]), json=body)
             assert answer.status_code == 404
 
 
@@ -193,7 +185,4 @@ def test_a_server_that_is_asked_nothing_goes_on_with_what_another_process_has_ap
     with s3t.Run.open(path) as run:
         with roles(run).ledger.writing() as transaction:
             transaction.held.decide(held, by="ops", approved=True)  # and is killed
-        until = time.monotonic() + 30.0
-        while run.approvals.find(held).state != "done":
-            assert time.monotonic() < until
-            time.sleep(0.1)
+        wait_for(lambda: run.approvals.find(held).state == "done")

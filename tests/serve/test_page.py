@@ -5,7 +5,6 @@ import json
 import logging
 import re
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from html.parser import HTMLParser
 from urllib.parse import urlencode
@@ -25,9 +24,9 @@ from s3t_server.repairs import Repairs
 from s3t_server.settings import Settings
 from s3t_server.tokens import SCOPES, VISIT_SECONDS, Access
 from testing import tiny
-from testing.served import serving
+from testing.served import serving, together, wait_for
 
-ORIGIN = "http://testserver"
+ORIGIN, FORM = "http://testserver", "application/x-www-form-urlencoded"
 ROUTES = {
     ("GET", "/"): set(ANY_SCOPE),
     ("GET", "/changes"): set(ANY_SCOPE),
@@ -86,7 +85,7 @@ def visit(path, tokens, hold_records):
 
 
 def post(client, route, *, headers=None, **fields):
-    sent = {"Origin": ORIGIN, "Content-Type": "application/x-www-form-urlencoded"} if headers is None else headers
+    sent = {"Origin": ORIGIN, "Content-Type": FORM} if headers is None else headers
     return client.post(route, content=urlencode(fields), headers=sent, follow_redirects=False)
 
 
@@ -121,14 +120,14 @@ def test_without_a_token_there_is_the_form_to_sign_in_and_nothing_else(visit, to
     with s3t.Run.open(path) as run:
         _, old = Access(run).create("old", scopes=["operate"], days=1e-9)
         Access(run).revoke("operate")
-    tokens |= {"expired": old, "wrong": "s3t_" + "x" * 43, "<script>": "<script>alert(1)</script>"}
+    wrong, hostile = "s3t_" + "x" * 43, "<script>alert(1)</script>"
     client = visit(None)
-    said = {"wrong": "not one of this run", "expired": "expired", "operate": "revoked", "<script>": "not one of"}
-    for name, words in said.items():
-        answer = post(client, "/sign-in", token=tokens[name])
+    said = {wrong: "not one of this run", hostile: "not one of", old: "expired", tokens["operate"]: "revoked"}
+    for secret, words in said.items():
+        answer = post(client, "/sign-in", token=secret)
         assert answer.status_code == 401
         assert words in answer.text
-        assert tokens[name] not in answer.text
+        assert secret not in answer.text
         assert "set-cookie" not in answer.headers
     for method, route in ROUTES:
         answer = client.get(route) if method == "GET" else post(client, route)
@@ -153,13 +152,10 @@ def test_the_cookie_is_kept_from_scripts_and_from_other_sites_and_ends_with_the_
     plain = post(client, "/sign-in", token=tokens["all"]).headers["set-cookie"].lower()
     assert {"httponly", "samesite=strict", "path=/"} <= set(plain.split("; "))
     assert not {"secure", "max-age", "expires"} & {part.partition("=")[0] for part in plain.split("; ")}
-    sent = {"Origin": ORIGIN, "Content-Type": "application/x-www-form-urlencoded", "X-Forwarded-Proto": "https"}
+    sent = {"Origin": ORIGIN, "Content-Type": FORM, "X-Forwarded-Proto": "https"}
     by_tls = post(client, "/sign-in", headers=sent, token=tokens["all"]).headers["set-cookie"].lower()
     assert "secure" in by_tls
     assert by_tls.startswith("__host-")
-    client = visit("all")
-    assert post(client, "/sign-out").status_code == 303
-    assert client.get("/").status_code == 401
 
 
 def test_a_cookie_is_of_a_visit_and_no_token(visit, tokens, path, monkeypatch):
@@ -174,7 +170,8 @@ def test_a_cookie_is_of_a_visit_and_no_token(visit, tokens, path, monkeypatch):
 
     assert (copied(), client.get("/", headers={"Cookie": f"{name}={tokens['all']}"}).status_code) == (200, 401)
     client.cookies.set(name, value)
-    post(client, "/sign-out")
+    assert post(client, "/sign-out").status_code == 303
+    assert client.get("/").status_code == 401
     client.cookies.clear()
     assert copied() == 401
     visit("all")
@@ -199,14 +196,14 @@ OTHERS = [
 ]
 
 
-@pytest.mark.parametrize("headers", OTHERS, ids=str)
-def test_a_form_that_another_site_sends_does_nothing(visit, path, tokens, headers):
+def test_a_form_that_another_site_sends_does_nothing(visit, path, tokens):
     client = visit("all")
-    sent = {"Content-Type": "application/x-www-form-urlencoded"} | headers
-    for route in [*(route for method, route in ROUTES if method == "POST"), "/sign-in", "/sign-out"]:
-        answer = post(client, route, headers=sent, **NAMES, confirmed="yes", token=tokens["all"])
-        assert answer.status_code == 403, route
-        assert "set-cookie" not in answer.headers
+    for headers in OTHERS:
+        sent = {"Content-Type": FORM} | headers
+        for route in [*(route for method, route in ROUTES if method == "POST"), "/sign-in", "/sign-out"]:
+            answer = post(client, route, headers=sent, **NAMES, confirmed="yes", token=tokens["all"])
+            assert answer.status_code == 403, (route, headers)
+            assert "set-cookie" not in answer.headers
     assert generation(path) == 0
 
 
@@ -214,7 +211,7 @@ def test_what_is_no_form_is_refused(visit):
     client = visit("all")
     sent = {"Origin": ORIGIN, "Content-Type": "text/plain"}
     assert post(client, "/delete", headers=sent, **NAMES, confirmed="yes").status_code == 415
-    sent["Content-Type"] = "application/x-www-form-urlencoded"
+    sent["Content-Type"] = FORM
     for wrong in (b"names=%ff%fe", b"names=\xff", b"&".join(b"a%d=1" % number for number in range(50))):
         answer = client.post("/look-up", content=wrong, headers=sent)
         assert (answer.status_code, "the form was not understood" in answer.text) == (422, True)
@@ -223,13 +220,8 @@ def test_what_is_no_form_is_refused(visit):
 
 def test_nothing_of_it_is_kept_and_no_script_or_style_stands_in_it(visit):
     client = visit("all")
-    pages = [
-        client.get("/"),
-        post(client, "/look-up", **NAMES),
-        client.get("/sections/nothing"),
-        post(client, "/delete"),
-    ]
-    pages += [visit(None).get("/"), client.get("/sections/shards")]
+    pages = [client.get(route) for route in ("/", "/sections/shards", "/sections/nothing")]
+    pages += [post(client, "/look-up", **NAMES), post(client, "/delete"), visit(None).get("/")]
     for answer in pages:
         assert answer.headers["cache-control"] == "no-store"
         policy = answer.headers["content-security-policy"]
@@ -237,8 +229,7 @@ def test_nothing_of_it_is_kept_and_no_script_or_style_stands_in_it(visit):
         assert "unsafe" not in policy
         for tag, given in Elements(answer.text).found:
             assert tag != "style"
-            assert "style" not in given
-            assert not [name for name in given if name.startswith("on")]
+            assert not [name for name in given if name == "style" or name.startswith("on")]
             assert (tag != "script") or given["src"].startswith("/static/")
             assert not any(str(value).startswith(("http:", "https:", "//")) for value in given.values())
 
@@ -255,8 +246,13 @@ def test_script_and_style_are_kept_by_their_version(visit):
     assert client.get("/static/..%2fboard.py").status_code == 404
 
 
-def look_up(client, names="r0", kind="records"):
-    return post(client, "/look-up", names=names, kind=kind)
+def look_up(client, names="r0"):
+    return post(client, "/look-up", names=names, kind="records")
+
+
+def delete(client, *names, **fields):
+    """Delete records without looking at what that does."""
+    return post(client, "/delete", names="\n".join(names), kind="records", confirmed="yes", **fields)
 
 
 def confirmation(answer):
@@ -271,7 +267,6 @@ def test_a_record_is_looked_up_and_deleted_once_it_is_confirmed(visit, path):
     assert "Delete 2 records for good?" in answer.text
     assert "the run has never held it" in answer.text
     assert re.search(r"1 record in slice \d of shard \d", answer.text)
-    assert generation(path) == 0
     fields = confirmation(answer)
     unconfirmed = post(client, "/delete", **{**fields, "confirmed": ""})
     assert (unconfirmed.status_code, "the form was not understood" in unconfirmed.text) == (422, True)
@@ -279,10 +274,13 @@ def test_a_record_is_looked_up_and_deleted_once_it_is_confirmed(visit, path):
     done = [post(client, "/delete", **fields) for _ in range(2)]  # somebody has pressed it twice
     assert {(each.status_code, each.headers["location"]) for each in done} == {(303, "./?done=1&unknown=1#done")}
     assert generation(path) == 1
+    told = client.get("/?done=1&unknown=1").text
+    assert "1 name unknown: nothing was deleted for it." in told
+    assert 'data-query="done=1&amp;unknown=1"' in told
     assert "2 records out of use" in client.get("/?done=1").text
-    until = time.monotonic() + 30  # a server answers when a deletion is effective, and erases it afterwards
-    while "No byte of them is left" not in client.get("/?done=1").text:
-        assert time.monotonic() < until
+    assert "unknown" not in client.get("/?done=1").text
+    # A server answers when a deletion is effective, and erases it afterwards.
+    wait_for(lambda: "No byte of them is left" in client.get("/?done=1").text)
     assert "deleted before, by deletion 1 (erased)" in look_up(client).text
 
 
@@ -295,33 +293,26 @@ def test_the_consequences_are_those_that_come(visit):
     client = visit("all")
     foreseen = chains(look_up(client).text, "after")
     before = chains(client.get("/").text, "chains")
-    post(client, "/delete", **NAMES, confirmed="yes")
-    now = chains(client.get("/").text, "chains")
+    delete(client, "r0")
     assert len(foreseen) == 1
-    assert now == before | foreseen != before
+    assert chains(client.get("/").text, "chains") == before | foreseen != before
 
 
 @pytest.mark.parametrize("hold_records", [None])
 def test_what_leaves_nothing_that_answers_is_said_in_the_words_of_the_status(visit, path):
     client, records = visit("all"), tiny.text_table().id.tolist()
-    for some, would, does in (
-        (
-            records[:-1],
-            "NO SHARD WOULD ANSWER: every prediction would fail until",
-            "NO SHARD ANSWERS: every prediction",
-        ),
-        (records[-1:], "the run would hold no record, so nothing can answer.", "The run holds no record, so nothing"),
-    ):
-        names = "\n".join(some)
-        asked = look_up(client, names).text
-        assert would in asked
+    would, does = "NO SHARD WOULD ANSWER: every prediction would fail until", "NO SHARD ANSWERS: every prediction"
+    empty, is_empty = "the run would hold no record, so nothing can answer.", "The run holds no record, so nothing"
+    for some, foreseen, told in ((records[:-1], would, does), (records[-1:], empty, is_empty)):
+        asked = look_up(client, "\n".join(some)).text
+        assert foreseen in asked
         assert "The run goes on answering" not in asked
-        post(client, "/delete", names=names, kind="records", confirmed="yes")
+        delete(client, *some)
         with s3t.Run.open(path) as run:
             (warning,) = run.status().outage
         (heading,) = re.findall(r'<h1 class="bad">(.*?)</h1>', client.get("/").text)
         assert heading.lower() == html.escape(warning).lower() + "."
-        assert heading.startswith(does)
+        assert heading.startswith(told)
         assert client.get("/v1/readyz").status_code == 503
     assert "it holds no record" in client.get("/v1/readyz").text
 
@@ -331,27 +322,13 @@ def test_names_that_are_gone_or_unknown_delete_nothing(visit, path):
     answer = look_up(client, "nobody")
     assert "the run has never held it" in answer.text
     assert confirmation(answer) == {}
-    answer = post(client, "/delete", names="nobody", kind="records", confirmed="yes")
-    assert "Nothing was deleted: 0 names deleted before, 1 name unknown." in answer.text
+    assert "Nothing was deleted: 0 names deleted before, 1 name unknown." in delete(client, "nobody").text
     for names in ("", " r0"):
         assert look_up(client, names).status_code == 422, names
-    for count in (2_000, 10_001):
-        names = "\n".join(f"r{number}" for number in range(count))
-        for answer in (look_up(client, names), post(client, "/delete", names=names, kind="records", confirmed="yes")):
-            assert answer.status_code == 422
-            assert f"{count} names; give 1 to 1,000" in answer.text
+    names = [f"r{number}" for number in range(2_000)]
+    for answer in (look_up(client, "\n".join(names)), delete(client, *names)):
+        assert (answer.status_code, "2000 names; give 1 to 1,000" in answer.text) == (422, True)
     assert generation(path) == 0
-
-
-def test_names_that_are_unknown_beside_others_are_told(visit, path):
-    client = visit("delete")
-    sent = post(client, "/delete", names="r0\nnobody", kind="records", confirmed="yes")
-    assert sent.headers["location"] == "./?done=1&unknown=1#done"
-    shown = client.get("/?done=1&unknown=1").text
-    assert "1 name unknown: nothing was deleted for it." in shown
-    assert 'data-query="done=1&amp;unknown=1"' in shown
-    assert "unknown" not in client.get("/?done=1").text
-    assert generation(path) == 1
 
 
 def test_whoever_may_only_delete_learns_nothing_of_where_records_are(visit, path):
@@ -373,7 +350,7 @@ def test_whoever_may_only_operate_looks_up_and_deletes_nothing(visit, path):
     answer = look_up(client)
     assert "1 record in slice" in answer.text
     assert confirmation(answer) == {}
-    assert post(client, "/delete", **NAMES, confirmed="yes").status_code == 403
+    assert delete(client, "r0").status_code == 403
     assert generation(path) == 0
 
 
@@ -388,7 +365,7 @@ def test_hostile_names_are_shown_as_text(trained_once, tmp_path):
     with TestClient(create_app(Settings(runs=(path,), repair=False, hold_records=0))) as client:
         post(client, "/sign-in", token=secret)
         pages = [client.get("/"), look_up(client, HOSTILE), post(client, "/repair", hours=HOSTILE)]
-        assert post(client, "/delete", **NAMES, confirmed="yes").headers["location"].startswith("./?held=")
+        assert delete(client, "r0").headers["location"].startswith("./?held=")
         post(client, "/sign-in", token=other)
         pages.append(client.get("/"))
         held = held_id(pages[-1])
@@ -405,32 +382,28 @@ def test_names_are_in_no_address_and_in_no_log(visit, caplog, tokens):
     with caplog.at_level(logging.INFO):
         client = visit("all")
         answers = [look_up(client), post(client, "/delete", **confirmation(look_up(client)))]
-        answers += [post(client, "/delete", names="r1\nsecret-name", kind="records", confirmed="yes", key="key-1")]
-        answers += [look_up(client, " secret-name")]
+        answers += [delete(client, "r1", "secret-name", key="key-1"), look_up(client, " secret-name")]
     assert any("/look-up" in record.getMessage() for record in caplog.records)
+    said = [caplog.text, *(answer.headers.get("location", "") for answer in answers)]
     for secret in ("r0", "r1", "secret-name", "key-1", *tokens.values()):
-        assert not re.search(rf"\b{secret}\b", caplog.text), secret
-        assert not any(re.search(rf"\b{secret}\b", answer.headers.get("location", "")) for answer in answers)
+        assert not any(re.search(rf"\b{secret}\b", text) for text in said), secret
     assert "secret-name" not in re.sub(r"<textarea.*?</textarea>", "", answers[-1].text, flags=re.S)
 
 
 def held_id(answer):
-    return next(
-        given["id"].removeprefix("held-") for given in Elements(answer.text).of("a") if "held-" in given.get("id", "")
-    )
+    return re.search(r'<a [^>]*id="held-([^"]+)"', answer.text)[1]
 
 
 def test_a_held_deletion_is_decided_by_another_operator(visit, path, monkeypatch):
-    many = {"names": "\n".join(f"r{number}" for number in range(8)), "kind": "records", "confirmed": "yes"}
-    asked = post(visit("all"), "/delete", **many)
+    asked = delete(visit("all"), *(f"r{number}" for number in range(8)))
     held = asked.headers["location"].removeprefix("./?held=").removesuffix("#held")
     with monkeypatch.context() as patch:  # it is not computed for whoever may not decide
         patch.setattr(Approvals, "impact", None)
         own = visit("all").get(f"/?held={held}").text
     assert "waits for another operator" in own
     assert 'action="approve"' not in own
-    assert post(visit("all"), "/approve", id=held).status_code == 403
-    assert post(visit("delete"), "/approve", id=held).status_code == 403
+    for scope in ("all", "delete"):
+        assert post(visit(scope), "/approve", id=held).status_code == 403
     for scope in ("delete", "audit"):  # the reason tells which shard is hit
         shown = visit(scope).get(f"/?held={held}").text
         assert "Approve" not in shown
@@ -442,11 +415,9 @@ def test_a_held_deletion_is_decided_by_another_operator(visit, path, monkeypatch
     assert "Delete 8 records for good?" in operator.get(f"/sections/held?held={held}").text
     assert post(operator, "/refuse", id=held, reason="  ").status_code == 422
     assert post(operator, "/approve", id=held).headers["location"] == "./?done=1#done"
-    assert generation(path) == 1
     assert post(operator, "/refuse", id=held, reason="late").status_code == 409
     assert post(operator, "/approve", id="none").status_code == 404
-    more = {"names": "\n".join(f"r{number}" for number in range(8, 14)), "kind": "records", "confirmed": "yes"}
-    post(visit("all"), "/delete", **more)
+    delete(visit("all"), *(f"r{number}" for number in range(8, 14)))
     operator = visit("operate")
     post(operator, "/refuse", id=held_id(operator.get("/")), reason="no such ticket")
     assert "no such ticket" in operator.get("/").text
@@ -457,7 +428,7 @@ def test_a_repair_is_begun_once(visit, monkeypatch):
     begun = []
     monkeypatch.setattr(Repairs, "_start", lambda _self, repair: begun.append(repair) or repair)
     client = visit("all")
-    post(client, "/delete", **NAMES, confirmed="yes")
+    delete(client, "r0")
     for wrong in ("0", "-1", "inf", "nan", "soon"):
         assert post(client, "/repair", hours=wrong).status_code == 422
     assert "It costs" in client.get("/sections/repairs").text
@@ -472,7 +443,7 @@ def test_deletions_are_paged_the_newest_first(visit, monkeypatch):
     monkeypatch.setattr("s3t_server.page.sections._ROWS", 2)
     client = visit("all")
     for number in range(3):
-        post(client, "/delete", names=f"r{number}", kind="records", confirmed="yes")
+        delete(client, f"r{number}")
     rows = re.compile(r'<th scope="row" class="number">(\d+)</th>')
     first, second = client.get("/sections/deletions"), client.get("/sections/deletions?until=1")
     assert (rows.findall(first.text), rows.findall(second.text)) == (["3", "2"], ["1"])
@@ -481,21 +452,9 @@ def test_deletions_are_paged_the_newest_first(visit, monkeypatch):
         assert 'class="none"' in client.get(f"/sections/done?done={strange}").text  # 0 is the making of the run
 
 
-def test_depths_are_shown_over_the_time_that_was_chosen(visit):
-    client = visit("all")
-    post(client, "/delete", **NAMES, confirmed="yes")
-    shown = Elements(client.get("/?span=hour").text)
-    assert [given["href"] for given in shown.of("a", **{"aria-current": "true"})] == ["./?span=hour#depths"]
-    assert shown.of("polyline") != []
-    assert client.get("/sections/depths?span=century").status_code == 200
-
-
 def versions(answer):
-    return ".".join(
-        f"{given['id']}-{given['data-version']}"
-        for given in Elements(answer.text).of("section")
-        if "data-version" in given
-    )
+    sections = (given for given in Elements(answer.text).of("section") if "data-version" in given)
+    return ".".join(f"{given['id']}-{given['data-version']}" for given in sections)
 
 
 def changed(client, seen):
@@ -510,7 +469,7 @@ def test_a_stream_names_what_has_changed_since_the_browser_looked(visit, monkeyp
     client = visit("all")
     seen = versions(client.get("/"))
     assert changed(client, seen) == set()
-    post(client, "/delete", **NAMES, confirmed="yes")
+    delete(client, "r0")
     assert changed(client, seen) == {"summary", "held", "shards", "repairs", "depths", "forecast", "deletions", "notes"}
     assert changed(client, seen) != set()  # until the browser shows them
     assert changed(client, versions(client.get("/"))) == set()
@@ -522,7 +481,7 @@ def test_a_section_is_newer_than_what_a_stream_of_another_worker_has_found_old(v
     monkeypatch.setattr("s3t_server.page.board._LOOK_SECONDS", 60.0)
     client = visit("all")
     before = client.get("/sections/deletions").text
-    post(client, "/delete", **NAMES, confirmed="yes")
+    delete(client, "r0")
     assert client.get("/sections/deletions").text == before
     (shown,) = Elements(before).of("section")
     assert "Nothing has been deleted yet" not in client.get(f"/sections/deletions?seen={shown['data-version']}").text
@@ -540,7 +499,7 @@ def test_a_warning_of_the_process_comes_without_a_change_of_the_run(visit, path,
     assert "others may enter" in client.get("/sections/notes").text
 
 
-def test_nobody_waits_for_a_forecast_where_there_is_an_old_one(path, monkeypatch):
+def test_nobody_waits_for_a_forecast_where_there_is_an_old_one(trained, monkeypatch):
     going_on, begun = threading.Event(), threading.Event()
 
     def slow(board, look):
@@ -549,24 +508,17 @@ def test_nobody_waits_for_a_forecast_where_there_is_an_old_one(path, monkeypatch
         return Forecasts(None, None, look.changes)
 
     monkeypatch.setattr("s3t_server.page.board._SHARE", 0.999)
-    with s3t.Run.open(path) as run:
-        board, found = Board(run), []
-        first = board.forecasts(board.look())
-        monkeypatch.setattr(Board, "_forecasts", slow)
-        run.delete(records=["r0"])
-        look = board.look()
-        making = threading.Thread(target=board.forecasts, args=(look,))
-        other = threading.Thread(target=lambda: found.append(board.forecasts(look)))
-        making.start()
+    board = Board(trained)
+    first = board.forecasts(board.look())
+    monkeypatch.setattr(Board, "_forecasts", slow)
+    trained.delete(records=["r0"])
+    look = board.look()
+    with together(lambda: board.forecasts(look)):
         assert begun.wait(60)
-        other.start()
-        other.join(30)
-        waited = other.is_alive()
+        with together(lambda: board.forecasts(look)) as other:
+            wait_for(lambda: other)
         going_on.set()
-        making.join()
-        other.join()
-    assert not waited
-    assert found == [first]
+    assert other == [first]
 
 
 def test_streams_that_wait_for_a_forecast_leave_the_threads_that_answer(path, tokens, monkeypatch):
@@ -589,58 +541,45 @@ def test_streams_that_wait_for_a_forecast_leave_the_threads_that_answer(path, to
 def test_a_stream_tells_of_a_deletion_while_it_lasts(path, tokens, monkeypatch):
     monkeypatch.setattr("s3t_server.routes.STREAM_SECONDS", 10.0)
     with serving(path, repair=False) as client:
-        sent = {"Origin": str(client.base_url), "Content-Type": "application/x-www-form-urlencoded"}
+        sent = {"Origin": str(client.base_url), "Content-Type": FORM}
         assert post(client, "/sign-in", headers=sent, token=tokens["all"]).status_code == 303
         seen = versions(client.get("/"))
         with client.stream("GET", "/changes", params={"seen": seen}) as stream:
             lines = stream.iter_lines()
             assert next(lines) == ": open"
-            deleting = threading.Thread(
-                target=post, args=(client, "/delete"), kwargs=dict(headers=sent, **NAMES, confirmed="yes")
-            )
-            deleting.start()
-            assert "shards" in json.loads(
-                next(line for line in lines if line.startswith("data: ")).removeprefix("data: ")
-            )
-            deleting.join()
+            with together(lambda: delete(client, "r0", headers=sent)):
+                assert "shards" in next(line for line in lines if line.startswith("data: "))
 
 
-def test_each_run_has_its_page_and_its_visitors(trained_once, tmp_path):
-    paths = [tiny.copy_run(trained_once, tmp_path / "one"), tmp_path / "two"]
-    s3t.Run.clone(*paths).close()
-    secrets = []
-    for path in paths:
-        with s3t.Run.open(path) as run:
-            secrets.append(Access(run).create("me", scopes=list(SCOPES))[1])
-    with TestClient(create_app(Settings(runs=tuple(paths), repair=False))) as client:
-        assert post(client, "/runs/two/sign-in", token=secrets[0]).status_code == 401
-        post(client, "/sign-in", token=secrets[0])
+def test_each_run_has_its_page_and_its_visitors(path, tokens, tmp_path):
+    other = tmp_path / "two"
+    with s3t.Run.clone(path, other) as run:
+        _, secret = Access(run).create("me", scopes=list(SCOPES))
+    with TestClient(create_app(Settings(runs=(path, other), repair=False))) as client:
+        assert post(client, "/runs/two/sign-in", token=tokens["all"]).status_code == 401
+        post(client, "/sign-in", token=tokens["all"])
         links = [given["href"] for given in Elements(client.get("/").text).of("a") if "/runs/" in given["href"]]
-        assert links == ["/runs/one/", "/runs/two/"]
-        assert client.get("/runs/one/").status_code == 200
-        assert client.get("/runs/two/").status_code == 401
-        assert client.get("/runs/one", follow_redirects=False).headers["location"] == "./one/"  # behind any proxy
+        assert links == ["/runs/run/", "/runs/two/"]
+        assert [client.get(link).status_code for link in links] == [200, 401]
+        assert client.get("/runs/run", follow_redirects=False).headers["location"] == "./run/"  # behind any proxy
         assert client.get("/v1/status/", follow_redirects=False).status_code == 404
-        post(client, "/runs/two/sign-in", token=secrets[1])
+        post(client, "/runs/two/sign-in", token=secret)
         post(client, "/runs/two/delete", **NAMES, confirmed="yes")
         assert client.get("/").status_code == 200
-    assert [generation(path) for path in paths] == [0, 1]
+    assert (generation(path), generation(other)) == (0, 1)
 
 
 def test_a_scope_that_is_open_needs_no_token(path):
     with TestClient(create_app(Settings(runs=(path,), repair=False, open_scopes=("operate",)))) as client:
         assert client.get("/").status_code == 200
-        assert post(client, "/delete", **NAMES, confirmed="yes").status_code == 401
+        assert delete(client, "r0").status_code == 401
 
 
 def test_where_a_head_answers_the_page_speaks_of_no_chains(text_model, tmp_path):
-    recipe = tiny.recipe(text_model) | {"method": "ridge", "partition": {"shards": 1, "slices": 3}}
-    del recipe["sequences"]
-    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table()) as run:
-        run.train()
-        _, token = Access(run).create("operate", scopes=["operate"], days=1)
-    with TestClient(create_app(Settings(runs=(tmp_path / "run",), repair=False))) as client:
-        post(client, "/sign-in", token=token)
+    changes = {"method": "ridge", "partition": {"shards": 1}, "sequences": {"budget": 1}}
+    s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(text_model, **changes), data=tiny.text_table()).close()
+    settings = Settings(runs=(tmp_path / "run",), repair=False, open_scopes=("operate",))
+    with TestClient(create_app(settings)) as client:
         shown = client.get("/").text
     assert "The head is solved from the slices that are drawn." in shown
     assert "trained from left to right" not in shown

@@ -5,8 +5,7 @@ import re
 import ssl
 import subprocess
 import sys
-import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -15,6 +14,7 @@ import pytest
 import s3t
 from benchmarks.service import free_port
 from testing import tiny
+from testing.served import wait_for
 from tests.serve.test_server import SECONDS, server
 
 pytestmark = pytest.mark.integration
@@ -30,26 +30,17 @@ OPTIONS = [*OPEN, "--no-hold", "--no-repair"]
 def proxied(folder, *replicas):
     """A client of Caddy, as it is shipped but for its addresses, and that it keeps to its own folder and port."""
     port, root = free_port(), folder / "data" / "caddy" / "pki" / "authorities" / "local" / "root.crt"
-    text = CADDYFILE.read_text().replace(
-        "s3t-a:8080 s3t-b:8080", " ".join(each.base_url.netloc.decode() for each in replicas)
-    )
-    own = folder / "Caddyfile"
-    own.write_text(
-        re.sub(r"(?m)^\{$", "{\n\tadmin off\n\tskip_install_trust\n\tauto_https disable_redirects", text, count=1)
-    )
-    environment = os.environ | {
-        "S3T_HOST": f"localhost:{port}",
-        "XDG_DATA_HOME": str(folder / "data"),
-        "XDG_CONFIG_HOME": str(folder / "config"),
-    }
+    addresses = " ".join(each.base_url.netloc.decode() for each in replicas)
+    text = CADDYFILE.read_text().replace("s3t-a:8080 s3t-b:8080", addresses)
+    own, kept = folder / "Caddyfile", "{\n\tadmin off\n\tskip_install_trust\n\tauto_https disable_redirects"
+    own.write_text(re.sub(r"(?m)^\{$", kept, text, count=1))
+    homes = {f"XDG_{name}_HOME": str(folder / name.lower()) for name in ("DATA", "CONFIG")}
+    environment = os.environ | homes | {"S3T_HOST": f"localhost:{port}"}
     with (folder / "caddy.log").open("wb") as log:
         process = subprocess.Popen([CADDY, "run", "--config", own], env=environment, stderr=log, stdout=log)
     try:
-        until = time.monotonic() + SECONDS
-        while not root.exists():
-            assert process.poll() is None, (folder / "caddy.log").read_text()
-            assert time.monotonic() < until, (folder / "caddy.log").read_text()
-            time.sleep(0.05)
+        wait_for(lambda: root.exists() or process.poll() is not None)
+        assert process.poll() is None, (folder / "caddy.log").read_text()
         there = httpx.HTTPTransport(verify=ssl.create_default_context(cafile=root), local_address=CALLER)
         with httpx.Client(base_url=f"https://localhost:{port}", transport=there, timeout=60.0) as client:
             until_status(client, "/readyz", 200)
@@ -60,16 +51,11 @@ def proxied(folder, *replicas):
 
 
 def until_status(client, route, status, **request):
-    until = time.monotonic() + SECONDS
-    while True:
-        try:
-            answer = client.request("POST" if request else "GET", route, **request)
-            if answer.status_code == status:
-                return answer
-        except httpx.TransportError as error:
-            answer = error
-        assert time.monotonic() < until, answer
-        time.sleep(0.1)
+    def answered():
+        with suppress(httpx.TransportError):
+            return client.request("POST" if request else "GET", route, **request).status_code == status
+
+    wait_for(answered)
 
 
 @pytest.fixture

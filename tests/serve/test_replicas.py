@@ -23,7 +23,8 @@ from s3t.ledger.locks import RunLock, database_lock, hold
 from s3t.ledger.sessions import LEASE_SECONDS
 from s3t_server.tokens import Access
 from testing import tiny
-from testing.served import bearer
+from testing.served import bearer, wait_for
+from tests.serve.test_metrics import gauges
 from tests.serve.test_server import SECONDS, server
 
 pytestmark = pytest.mark.integration
@@ -36,14 +37,6 @@ IN_TRANSACTION = """
     SELECT count(*) FROM pg_stat_activity
     WHERE state LIKE 'idle in transaction%' AND state_change < clock_timestamp() - interval '0.5 seconds'
 """
-
-
-def wait_for(what):
-    until = time.monotonic() + SECONDS
-    while not (value := what()):
-        assert time.monotonic() < until
-        time.sleep(0.05)
-    return value
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -141,12 +134,6 @@ def delete(client, record):
     return answer.json()
 
 
-def metric(client, name):
-    page = client.get("/metrics")
-    assert page.status_code == 200, page.text + "".join(client.lines)
-    return next(float(line.split()[-1]) for line in page.text.splitlines() if line.startswith(f"s3t_{name}{{"))
-
-
 @pytest.fixture
 def world(text_model, tmp_path, postgres):
     url = postgres.create_database(f"replicas_{os.urandom(4).hex()}")
@@ -201,7 +188,7 @@ def test_one_that_is_stopped_in_the_middle_is_waited_for_until_its_lease_ends_an
         assert sleeper.answering.status() == psutil.STATUS_STOPPED
         assert answers == []
         assert world.sessions().keys() == {awake_host}
-        assert (metric(awake, "sessions"), metric(awake, "lost_sessions_total")) == (1, 1)
+        assert gauges(awake, "sessions", "lost_sessions_total") == [1, 1]
         assert any("lease lost: process" in line for line in awake.lines)
 
         waiting.unlink()  # awake, it goes on at once where it was

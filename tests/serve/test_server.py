@@ -8,14 +8,14 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import httpx
 import pytest
 
 import s3t
 from s3t_server.tokens import Access
-from testing.served import bearer
+from testing.served import bearer, together, wait_for
 
 pytestmark = pytest.mark.integration
 SECONDS = 120.0
@@ -34,22 +34,18 @@ def server(run, *options, program=(sys.executable, "-m", "s3t")):
                 lines.append(line)
                 ports.extend(re.findall(r"listening at http://[\d.]+:(\d+)", line))
 
+        def answers():
+            assert process.poll() is None, "".join(lines)
+            with suppress(httpx.TransportError):
+                return client.get("/readyz").status_code == 200
+
         reader = threading.Thread(target=read, daemon=True)
         reader.start()
         try:
-            until = time.monotonic() + SECONDS
-            while not ports:
-                assert process.poll() is None, "".join(lines)
-                assert time.monotonic() < until, "".join(lines)
-                time.sleep(0.05)
+            wait_for(lambda: ports or process.poll() is not None)
+            assert ports, "".join(lines)
             with httpx.Client(base_url=f"http://127.0.0.1:{ports[0]}", timeout=60.0) as client:
-                while True:
-                    try:
-                        if client.get("/readyz").status_code == 200:
-                            break
-                    except httpx.TransportError:
-                        time.sleep(0.05)
-                    assert time.monotonic() < until, "".join(lines)
+                wait_for(answers)
                 client.process, client.lines = process, lines
                 yield client
         finally:
@@ -70,8 +66,8 @@ def test_deletions_while_many_ask_at_two_workers(path, secret):
     all answers of one generation are of the same members."""
     stop, asked, failed = threading.Event(), [], []
 
-    def ask(base):
-        with httpx.Client(base_url=base, headers=bearer(secret), timeout=60.0) as own:
+    def ask():
+        with httpx.Client(base_url=str(client.base_url), headers=bearer(secret), timeout=60.0) as own:
             while not stop.is_set():
                 sent = time.monotonic()
                 answer = own.post("/v1/predict", json={"inputs": ["w1 w2", "w30"]})
@@ -83,28 +79,20 @@ def test_deletions_while_many_ask_at_two_workers(path, secret):
 
     with server(path, "--workers", "2", "--no-hold") as client:
         client.headers = bearer(secret)
-        threads = [threading.Thread(target=ask, args=(str(client.base_url),)) for _ in range(CALLERS)]
-        for thread in threads:
-            thread.start()
         acknowledged = []
-        for number in range(DELETIONS):
-            time.sleep(0.2)
-            answer = client.post("/v1/deletions", json={"records": [f"r{number}"]})
-            assert answer.status_code == 202, answer.text
-            assert answer.json()["state"] in ("effective", "erased")
-            acknowledged.append((time.monotonic(), answer.json()["id"]))
-        time.sleep(0.5)
-        stop.set()
-        for thread in threads:
-            thread.join(SECONDS)
+        with together(*[ask] * CALLERS):
+            for number in range(DELETIONS):
+                time.sleep(0.2)
+                done = client.post("/v1/deletions", json={"records": [f"r{number}"]}).json()
+                assert done["state"] in ("effective", "erased")
+                acknowledged.append((time.monotonic(), done["id"]))
+            time.sleep(0.5)
+            stop.set()
         page = client.get("/metrics").text
         log = client.get("/v1/deletions").json()["deletions"]
     assert failed == [], "".join(line for line in client.lines if "bug" in line)
     assert len(asked) > 100
-    stale = [
-        (generation, id) for sent, generation, _ in asked for at, id in acknowledged if sent > at and generation < id
-    ]
-    assert stale == []
+    assert not [id for sent, generation, _ in asked for at, id in acknowledged if sent > at and generation < id]
     members = {}
     for _, generation, answered_by in asked:
         members.setdefault(generation, set()).add(answered_by)
@@ -117,69 +105,39 @@ def test_deletions_while_many_ask_at_two_workers(path, secret):
         assert run.audit().ok
 
 
-def test_stages_that_another_process_trains_are_taken_into_use(path, secret):
+def test_a_server_that_is_stopped_in_the_middle_holds_deletions_up_and_serves_nothing_old(path, secret):
+    """On one machine the ledger knows that the process is there, so deletions wait for it as long as it sleeps. It
+    takes what others have trained, too, and ends in order; a port that is taken is told in a sentence."""
     with server(path) as client:
         client.headers = bearer(secret)
-        client.post("/v1/deletions", json={"records": ["r0", "r1", "r2", "r3"]})
-        shallow = client.get("/v1/status").json()
-        assert shallow["missing"] > 0
+        client.post("/v1/predict", json={"inputs": "w1"})
+        command = [sys.executable, "-m", "s3t", "serve", str(path), "--port", str(client.base_url.port)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
+        assert (done.returncode, "Traceback" in done.stderr, command[-1] in done.stderr) == (1, False, True)
+        os.kill(client.process.pid, signal.SIGSTOP)
+        with s3t.Run.open(path) as run:
+            assert run.delete(records=["r0", "r1", "r2", "r3"]).state == "accepted"
+        with together(lambda: client.post("/v1/predict", json={"inputs": "w1"}).json()) as answers:
+            os.kill(client.process.pid, signal.SIGCONT)
+        assert answers[0]["generation"] == 1
+        wait_for(lambda: client.get("/v1/deletions/1").json()["state"] == "erased")
         with s3t.Run.open(path) as run:
             run.repair()
         found = client.post("/v1/predict", json={"inputs": "w1"}).json()
         assert [len(member["prefix"]) for member in found["members"]] == [3, 3]
-        assert client.get("/v1/status").json()["missing"] == 0
-
-
-def test_it_ends_in_order_and_its_session_with_it(path, secret):
-    with server(path) as client:
-        client.headers = bearer(secret)
-        assert client.post("/v1/predict", json={"inputs": "w1"}).status_code == 200
         client.process.send_signal(signal.SIGTERM)
         assert client.process.wait(SECONDS) == 0, "".join(client.lines)
     assert "Traceback" not in "".join(client.lines)
     assert secret not in "".join(client.lines)
-    with s3t.Run.open(path) as run:
-        began = time.monotonic()
-        assert run.delete(records=["r0"]).state == "erased"
-        assert time.monotonic() - began < 3.0  # it waits for no server
 
 
-def test_a_killed_worker_is_not_waited_for(path, secret):
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_a_server_that_has_ended_is_not_waited_for(path, secret, how):
     with server(path) as client:
-        client.headers = bearer(secret)
-        client.post("/v1/predict", json={"inputs": "w1"})
-        os.kill(client.process.pid, signal.SIGKILL)
+        assert client.post("/v1/predict", json={"inputs": "w1"}, headers=bearer(secret)).status_code == 200
+        client.process.send_signal(how)
         client.process.wait(SECONDS)
     with s3t.Run.open(path) as run:
-        assert run.delete(records=["r0"]).state == "erased"
-
-
-def test_a_server_that_is_stopped_in_the_middle_holds_deletions_up_and_serves_nothing_old(path, secret):
-    """On one machine the ledger knows that the process is there, so deletions wait for it as long as it sleeps."""
-    with server(path) as client:
-        client.headers = bearer(secret)
-        client.post("/v1/predict", json={"inputs": "w1"})
-        os.kill(client.process.pid, signal.SIGSTOP)
-        with s3t.Run.open(path) as run:
-            report = run.delete(records=["r0"])
-            assert report.state == "accepted"
-        answers = []
-        waiting = threading.Thread(target=lambda: answers.append(client.post("/v1/predict", json={"inputs": "w1"})))
-        waiting.start()
-        os.kill(client.process.pid, signal.SIGCONT)
-        waiting.join(SECONDS)
-        assert answers[0].json()["generation"] == 1
-        until = time.monotonic() + SECONDS
-        while client.get("/v1/deletions/1").json()["state"] != "erased":
-            assert time.monotonic() < until
-            time.sleep(0.05)
-
-
-def test_a_port_that_is_taken_is_told_in_a_sentence(path, secret):
-    with server(path) as client:
-        port = str(client.base_url.port)
-        command = [sys.executable, "-m", "s3t", "serve", str(path), "--port", port]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr
-    assert port in done.stderr
+        began = time.monotonic()
+        assert run.delete(records=["r4"]).state == "erased"
+        assert time.monotonic() - began < 3.0

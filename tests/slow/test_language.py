@@ -28,16 +28,15 @@ def table(real_data):
     alpaca = pd.DataFrame(json.loads(lzma.decompress((real_data / "alpaca" / "alpaca_data.json.xz").read_bytes())))
     alpaca = alpaca[alpaca.output.str.strip() != ""].head(EACH)
     tofu = pd.read_parquet(real_data / "tofu" / "tofu_full.parquet").head(EACH)
-    rows = [(f"a{number}", None, row.instruction, row.output) for number, row in enumerate(alpaca.itertuples())]
-    rows += [
-        (f"t{number}", f"author{number // 20}", row.question, row.answer)
-        for number, row in enumerate(tofu.itertuples())
-    ]
+    rows = [(f"a{place}", None, row.instruction, row.output) for place, row in enumerate(alpaca.itertuples())]
+    asked = tofu[["question", "answer"]].itertuples(index=False)
+    rows += [(f"t{place}", f"author{place // 20}", *row) for place, row in enumerate(asked)]
     return pd.DataFrame(rows, columns=["id", "person", "prompt", "completion"])
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_an_author_and_the_longest_instruction_leave_a_real_language_model_exactly(precision, stories, table, tmp_path):
+    training = {"epochs": 1, "batch_size": 8, "micro_batch": 2, "learning_rate": 0.01}
     recipe = language_recipe(
         stories,
         columns={"subject": "person"},
@@ -45,14 +44,7 @@ def test_an_author_and_the_longest_instruction_leave_a_real_language_model_exact
         sequences={"budget": 2},
         adapter={"rank": 8, "alpha": 16},
         language={"max_length": 96},
-        training={
-            "epochs": 1,
-            "batch_size": 8,
-            "micro_batch": 2,
-            "checkpointing": True,
-            "precision": precision,
-            "learning_rate": 0.01,
-        },
+        training=training | {"checkpointing": True, "precision": precision},
     )
     longest = table.id[table.completion[:EACH].str.len().idxmax()]
     forgot = trained_run(tmp_path / "forgot", recipe, table)

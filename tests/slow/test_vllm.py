@@ -35,20 +35,24 @@ def python():
     return given
 
 
-def by_vllm(python, folder, base, exports, *, max_lora_rank):
-    asked = {
-        "base_model": str(base),
-        "adapters": [str(export) for export in exports],
-        "prompts": PROMPTS,
-        "max_lora_rank": max_lora_rank,
-        "max_model_len": 48,
-        "max_tokens": NEW,
-    }
-    (folder / "asked.json").write_text(json.dumps(asked))
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    """A tiny Llama. vLLM's attention has no narrower heads on a CPU."""
+    sizes = {"hidden_size": 64, "intermediate_size": 96, "head_dim": 32}
+    return make_language_model(tmp_path_factory.mktemp("models") / "llama", **sizes)
+
+
+def environment():
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    environment = kept | {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
+    return kept | {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
+
+
+def by_vllm(python, folder, base, exports, *, max_lora_rank):
+    asked = {"base_model": str(base), "adapters": [str(export) for export in exports], "prompts": PROMPTS}
+    asked |= {"max_lora_rank": max_lora_rank, "max_model_len": 48, "max_tokens": NEW}
+    (folder / "asked.json").write_text(json.dumps(asked))
     command = [python, str(PROGRAM), str(folder / "asked.json"), str(folder / "written.json")]
-    ended = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True)
+    ended = subprocess.run(command, env=environment(), cwd=folder, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr[-4000:]
     return json.loads((folder / "written.json").read_text())
 
@@ -61,10 +65,8 @@ def likeliest(model, prompt, written):
     return best.indices[:, 0].tolist(), (best.values[:, 0] - best.values[:, 1]).tolist()
 
 
-def test_vllm_writes_with_an_export_what_peft_writes(python, tmp_path):
+def test_vllm_writes_with_an_export_what_peft_writes(python, base, tmp_path):
     """Rank 8, before a deletion and after it, and rsLoRA of rank 24, which vLLM scales by its own rule."""
-    sizes = {"hidden_size": 64, "intermediate_size": 96, "head_dim": 32}  # vLLM's attention has no narrower heads
-    base = make_language_model(tmp_path / "model", **sizes)
     recipe = language_recipe(base, adapter={"rank": 8, "alpha": 16}, **SMALL)
     with trained_run(tmp_path / "run", recipe, prompt_table()) as run:
         (before,) = run.export(tmp_path / "before", engine="vllm").exports

@@ -1,6 +1,5 @@
 """The gateway beside a real vLLM server, where `S3T_VLLM_PYTHON` names a Python that has it (see `test_vllm.py`)."""
 
-import os
 import socket
 import subprocess
 import time
@@ -11,20 +10,12 @@ from transformers import AutoModelForSequenceClassification
 
 import s3t
 from testing import tiny
-from testing.language import make_language_model
 from testing.served import serving
 from tests.gateway import assert_as_run, delete, predicted, ready, state_of, until
-from tests.slow.test_vllm import python  # noqa: F401
+from tests.slow.test_vllm import base, environment, python  # noqa: F401
 
 pytestmark = pytest.mark.slow
 START_SECONDS = 600.0
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    """A tiny Llama. vLLM's attention has no narrower heads on a CPU."""
-    sizes = {"hidden_size": 64, "intermediate_size": 96, "head_dim": 32}
-    return make_language_model(tmp_path_factory.mktemp("models") / "llama", **sizes)
 
 
 @pytest.fixture
@@ -37,22 +28,14 @@ def vllm(python, base, tmp_path):  # noqa: F811
         (folder / file.name).write_bytes(file.read_bytes())
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    command = [
-        python,
-        "-m",
-        "vllm.entrypoints.openai.api_server",
-        "--model",
-        str(folder),
-        "--served-model-name",
-        "base",
-    ]
-    command += ["--runner", "pooling", "--dtype", "float32", "--max-model-len", "48", "--enforce-eager"]
-    command += ["--enable-lora", "--max-loras", "4", "--max-lora-rank", "16", "--port", str(port)]
-    kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    told = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
-    environment = kept | told | {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}
+    told = (
+        f"--model {folder} --served-model-name base --runner pooling --dtype float32 --max-model-len 48 --enforce-eager"
+    )
+    lora = f"--enable-lora --max-loras 4 --max-lora-rank 16 --port {port}"
+    command = [python, "-m", "vllm.entrypoints.openai.api_server", *told.split(), *lora.split()]
+    may = environment() | {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}
     log = tmp_path / "vllm.log"
-    with log.open("wb") as file, subprocess.Popen(command, env=environment, stdout=file, stderr=file) as process:
+    with log.open("wb") as file, subprocess.Popen(command, env=may, stdout=file, stderr=file) as process:
         try:
             until_it_answers(f"http://127.0.0.1:{port}", process, log)
             yield f"http://127.0.0.1:{port}"
@@ -72,7 +55,7 @@ def until_it_answers(url, process, log):
             time.sleep(1.0)
 
 
-def test_vllm_answers_as_the_run_and_swaps_for_deletions_and_repairs(vllm, base, tmp_path):
+def test_vllm_answers_as_the_run_and_swaps_for_deletions_and_repairs(vllm, base, tmp_path):  # noqa: F811
     path = tmp_path / "run"
     recipe = tiny.recipe(base, adapter={"rank": 8, "alpha": 16})
     with s3t.Run.create(path, recipe=recipe, data=tiny.text_table()) as run:

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 import torch
 
-from s3t.errors import InputError
+from s3t.errors import InputError, RecipeError
 from s3t.prediction.answers import Answers
-from s3t.run.run import Run
+from s3t.recipe import recipe_from
 from s3t.tasks import TASKS
 from s3t.tasks.targets import WORDS
 from s3t.tasks.task import ANSWERED
@@ -59,21 +59,10 @@ def sample(task):
 
 
 @each_task
-def test_targets_fit_the_loss(task):
-    labels, rows, records = sample(task)
-    targets = task.target.targets(rows, records, labels)
-    assert len(targets) == rows.num_rows
-    batch = torch.cat([targets[number] for number in range(rows.num_rows)])
-    outputs = VOCABULARY if task.target.over_vocabulary else task.target.outputs(labels)
-    logits = torch.zeros(len(batch), outputs, requires_grad=True)
-    task.target.loss(logits, batch).backward()
-    assert logits.grad.isfinite().all()
-
-
-@each_task
 def test_no_target_depends_on_another_record(task):
     labels, rows, records = sample(task)
     targets = task.target.targets(rows, records, labels)
+    assert len(targets) == rows.num_rows
     for number in range(rows.num_rows):
         alone = task.target.targets(rows.slice(number, 1), records[number : number + 1], labels)[0]
         assert torch.equal(alone, targets[number])
@@ -91,9 +80,11 @@ def test_the_loss_of_a_batch_is_the_mean_over_its_answers(task):
     """Passes of a step add up so, and no answer's loss depends on another's."""
     labels, _, batch, _ = batch_of(task)
     outputs = VOCABULARY if task.target.over_vocabulary else task.target.outputs(labels)
-    logits = torch.randn(len(batch), outputs, generator=torch.Generator().manual_seed(0))
+    logits = torch.randn(len(batch), outputs, generator=torch.Generator().manual_seed(0)).requires_grad_()
     each = [task.target.loss(logits[number : number + 1], batch[number : number + 1]) for number in range(len(batch))]
-    assert task.target.loss(logits, batch).item() == pytest.approx(torch.stack(each).mean().item(), rel=1e-5)
+    whole = task.target.loss(logits, batch)
+    assert whole.item() == pytest.approx(torch.stack(each).mean().item(), rel=1e-5)
+    assert torch.autograd.grad(whole, logits)[0].isfinite().all()
     assert task.target.loss(logits.bfloat16(), batch).dtype == torch.float32
 
 
@@ -152,34 +143,22 @@ def learned(task):
 
 
 @each_answering_task
-@pytest.mark.parametrize("aggregation", AGGREGATIONS)
-def test_a_model_that_has_learned_its_targets_gives_the_right_answers(task, aggregation):
+def test_what_is_learned_gives_the_right_answers_and_the_best_score_in_measures_that_the_docs_name(task):
     labels, expected, logits, counts = learned(task)
-    assert plain(answers_of(task, labels, logits[None], counts, aggregation)[0]) == plain(expected)
-
-
-@each_answering_task
-def test_right_answers_have_the_best_score_and_measures_are_numbers(task):
-    labels, expected, logits, counts = learned(task)
+    for aggregation in AGGREGATIONS:
+        assert plain(answers_of(task, labels, logits[None], counts, aggregation)[0]) == plain(expected)
     scores = []
     for each in (logits, -logits):
         answers = answers_of(task, labels, each[None], counts, "logits")[0]
         measures = task.target.metrics(answers, expected, labels)
         assert all(value is None or type(value) in (int, float) for value in measures.values())
         json.dumps(measures, allow_nan=False)
+        assert measures.keys() <= DOCUMENTED, "name them in docs/cli.md, s3t evaluate"
         scores.append(task.target.score(measures))
         per_label, confusion = task.target.report(answers, expected, labels)
         assert all(row.keys() == {"label", "precision", "recall", "f1", "support"} for row in per_label)
         assert (confusion is None) == (not task.target.one_label)
     assert scores[0] > scores[1]
-
-
-@each_answering_task
-def test_docs_name_every_measure(task):
-    labels, expected, logits, counts = learned(task)
-    answers = answers_of(task, labels, logits[None], counts, "logits")[0]
-    missing = task.target.metrics(answers, expected, labels).keys() - DOCUMENTED
-    assert not missing, "name them in docs/cli.md, s3t evaluate"
 
 
 @each_task
@@ -201,9 +180,30 @@ def test_a_task_is_asked_what_its_target_answers_and_nothing_else(task):
     verbs = {"predict", "score", "generate"}
     assert verbs > set(task.target.verbs) > set()
     for verb in verbs:
-        assert hasattr(Run, verb)
         if verb in task.target.verbs:
             task.check_answers(verb)
         else:
             with pytest.raises(InputError, match=f"does not {verb}; ask `{task.target.verbs[0]}`"):
                 task.check_answers(verb)
+
+
+SEVERAL, ORDERED, TAGGED = "text-multi-label-classification", "text-ordinal-classification", "token-classification"
+REFUSED = [
+    ("text-classification", {"columns": {"delimiter": ";"}}, "columns.delimiter"),
+    ("text-classification", {"prediction": {"threshold": 0.4}}, "prediction.threshold"),
+    (SEVERAL, {"prediction": {"threshold": 1.0}}, "prediction.threshold"),
+    (SEVERAL, {"method": "protosisa"}, "one label a record"),
+    (SEVERAL, {"partition": {"group": {"column": "label", "slices": {"a": [0]}, "deletion": {"a": 1}}}}, "a column of"),
+    (ORDERED, {"labels": "infer"}, "labels: .* have an order; declare them, the lowest first"),
+    (ORDERED, {"prediction": {"threshold": 0.4}}, "prediction.threshold"),
+    (ORDERED, {"method": "protosisa"}, "output for each label"),
+    (TAGGED, {"columns": {"text": "{a} {b}"}}, "takes no template"),
+    (TAGGED, {"columns": {"text_pair": "b"}}, "columns.text_pair"),
+]
+
+
+@pytest.mark.parametrize(("task", "changes", "reason"), REFUSED)
+def test_recipes_that_cannot_be_meant_are_refused(task, changes, reason):
+    columns = {"id": "id", "text": "text"} | changes.get("columns", {})
+    with pytest.raises(RecipeError, match=reason):
+        recipe_from({"task": task, "base_model": "m", "labels": LABELS} | changes | {"columns": columns})

@@ -19,43 +19,30 @@ def test_lists_ranges_and_logarithms_are_choices(tmp_path):
 
 
 def test_all_that_is_wrong_is_said_at_once():
+    wrong = {
+        "labels": [["a"], ["b"]],
+        "partition.salt": ["x"],
+        "training.epochs": [],
+        "training.seed": 3,
+        "training.warmup": {"between": [0.2, 0.1]},
+        "training.learning_rate": {"log": [0, 1]},
+        "adapter.rank": {"around": [1, 2]},
+    }
     with pytest.raises(InputError) as failure:
-        read_space(
-            {
-                "labels": [["a"], ["b"]],
-                "partition.salt": ["x"],
-                "training.epochs": [],
-                "training.seed": 3,
-                "training.warmup": {"between": [0.2, 0.1]},
-                "training.learning_rate": {"log": [0, 1]},
-                "adapter.rank": {"around": [1, 2]},
-            }
-        )
-    assert [problem.partition(":")[0] for problem in failure.value.problems] == [
-        "labels",
-        "partition.salt",
-        "training.epochs",
-        "training.seed",
-        "training.warmup",
-        "training.learning_rate",
-        "adapter.rank",
-    ]
+        read_space(wrong)
+    assert [problem.partition(":")[0] for problem in failure.value.problems] == [*wrong]
 
 
-@pytest.mark.parametrize("content", [{}, []])
-def test_a_space_of_nothing_is_refused(content, tmp_path):
+@pytest.mark.parametrize(
+    ("content", "reason"), [("{}", "names no field"), ("[]", "names no field"), ("a: [", "not YAML")]
+)
+def test_a_file_without_a_space_is_refused(content, reason, tmp_path):
     path = tmp_path / "space.yaml"
-    path.write_text(str(content))
-    with pytest.raises(InputError, match="names no field"):
-        read_space(path)
-
-
-def test_a_file_that_is_missing_or_no_yaml_is_refused(tmp_path):
     with pytest.raises(InputError, match="is not a file; check the path"):
-        read_space(tmp_path / "none.yaml")
-    (tmp_path / "broken.yaml").write_text("a: [")
-    with pytest.raises(InputError, match="is not YAML"):
-        read_space(tmp_path / "broken.yaml")
+        read_space(path)
+    path.write_text(content)
+    with pytest.raises(InputError, match=reason):
+        read_space(path)
 
 
 def test_values_reach_into_parts_and_leave_the_recipe_as_it_was():

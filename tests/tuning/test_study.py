@@ -1,17 +1,15 @@
 """`s3t tune` on tiny models: real trials, real Optuna, and private data refused."""
 
-import json
+from itertools import product
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
 import s3t
-from s3t.cli.app import app_of
 from s3t.errors import DataError, InputError
-from s3t.recipe import recipe_from
 from s3t.tuning import read_space, tune
 from testing import tiny
+from tests.cli.typed import document, invoke
 
 pytestmark = pytest.mark.integration
 
@@ -47,51 +45,43 @@ GRID = {"training.learning_rate": [1e-6, 0.05], "adapter.rank": [2, 4]}
 
 def test_a_grid_tries_every_combination_once_and_the_best_recipe_makes_a_run(world, tmp_path):
     found = world.tune(GRID, sampler="grid", trials=50)
-    assert {tuple(sorted(trial.values.items())) for trial in found.trials} == {
-        (("adapter.rank", rank), ("training.learning_rate", rate)) for rank in (2, 4) for rate in (1e-6, 0.05)
-    }
+    tried = sorted(tuple(trial.values[name] for name in GRID) for trial in found.trials)
+    assert tried == sorted(product(*GRID.values()))
     assert found.best.score == max(trial.score for trial in found.trials)
     assert len({trial.score for trial in found.trials}) > 1
-    recipe = recipe_from(yaml.safe_load(found.to_yaml()))
-    assert recipe.training.learning_rate == found.best.values["training.learning_rate"]
-    assert recipe.partition.salt is None
-    with s3t.Run.create(tmp_path / "run", recipe=yaml.safe_load(found.to_yaml()), data=world.private) as run:
+    fields = yaml.safe_load(found.to_yaml())
+    assert "salt" not in fields["partition"]
+    with s3t.Run.create(tmp_path / "run", recipe=fields, data=world.private) as run:
         assert run.recipe.adapter.rank == found.best.values["adapter.rank"]
-    assert [path.name for path in (tmp_path / "study").iterdir() if path.name.startswith("trial")] == []
+        assert run.recipe.training.learning_rate == found.best.values["training.learning_rate"]
+    assert not [*(tmp_path / "study").glob("trial*")]
 
 
 def test_trials_that_are_there_are_not_made_again_and_the_same_seed_tries_the_same(world, tmp_path, monkeypatch):
     space = {"training.learning_rate": {"log": [1e-4, 1e-1]}, "training.epochs": {"between": [1, 2]}}
-    first = world.tune(space, trials=2)
-    made = []
-    create = s3t.Run.create
+    first = world.tune(space, trials=2).trials
+    made, create = [], s3t.Run.create
     monkeypatch.setattr(s3t.Run, "create", lambda *args, **options: made.append(1) or create(*args, **options))
-    more = world.tune(space, trials=3)
+    assert world.tune(space, trials=3).trials[:2] == first
     assert len(made) == 1
-    assert more.trials[:2] == first.trials
-    again = world.tune(space, trials=2, folder=tmp_path / "other")
-    assert [(trial.values, trial.score) for trial in again.trials] == [
-        (trial.values, trial.score) for trial in first.trials
-    ]
+    again = world.tune(space, trials=2, folder=tmp_path / "other").trials
+    assert [(trial.values, trial.score) for trial in again] == [(trial.values, trial.score) for trial in first]
 
 
 def test_a_trial_that_was_stopped_is_made_again(world, monkeypatch):
-    stops = [True]
-    evaluate = s3t.Run.evaluate
+    stops, evaluate = [KeyboardInterrupt], s3t.Run.evaluate
 
     def stopped(self, *args, **options):
         if stops:
-            stops.clear()
-            raise KeyboardInterrupt
+            raise stops.pop()
         return evaluate(self, *args, **options)
 
     monkeypatch.setattr(s3t.Run, "evaluate", stopped)
     with pytest.raises(KeyboardInterrupt):
         world.tune(GRID, sampler="grid")
     found = world.tune(GRID, sampler="grid")
-    assert len(found.trials) == 4
     assert all(trial.score is not None for trial in found.trials)
-    assert len({tuple(trial.values.values()) for trial in found.trials}) == 4
+    assert len({tuple(trial.values.values()) for trial in found.trials}) == len(found.trials) == 4
 
 
 def test_a_recipe_that_cannot_be_trained_is_a_trial_without_a_score(world):
@@ -117,10 +107,12 @@ def test_private_records_are_refused_by_content_from_a_file_and_by_id_from_a_run
     assert not (tmp_path / "study").exists()
 
 
-def test_somebody_has_to_say_what_is_private(world):
+def test_somebody_has_to_say_what_is_private_and_a_study_of_another_space_is_refused(world):
     with pytest.raises(InputError, match="nothing says that no private record"):
         world.tune(GRID, private=[])
     assert world.tune(GRID, private=[], declared_public=True, trials=1).trials
+    with pytest.raises(InputError, match="holds a study of another recipe"):
+        world.tune({"adapter.rank": [2]})
 
 
 def test_a_field_that_there_is_not_and_a_grid_of_a_range_are_refused(world):
@@ -130,22 +122,15 @@ def test_a_field_that_there_is_not_and_a_grid_of_a_range_are_refused(world):
         world.tune({"adapter.rank": {"between": [1, 2]}}, sampler="grid")
 
 
-def test_a_study_of_another_space_is_refused(world):
-    world.tune(GRID, trials=1)
-    with pytest.raises(InputError, match="holds a study of another recipe"):
-        world.tune({"adapter.rank": [2]})
-
-
 def test_the_command_writes_the_best_recipe(world):
     recipe, space, out = (world.folder / name for name in ("recipe.yaml", "space.yaml", "best.yaml"))
     recipe.write_text(yaml.safe_dump(world.recipe))
     space.write_text(yaml.safe_dump(GRID))
-    options = ["--space", space, "--data", world.data, "--validation", world.validation, "--private", world.private]
-    options += ["--study", world.folder / "study", "--out", out, "--sampler", "grid"]
-    done = CliRunner().invoke(app_of(), ["tune", str(recipe), *map(str, options)])
-    assert done.exit_code == 0, done.output
-    assert "best: trial" in done.output
-    again = CliRunner().invoke(app_of(), ["tune", str(recipe), *map(str, options), "--json"])
-    document = json.loads(again.stdout)
-    assert len(document["trials"]) == 4
-    assert yaml.safe_load(out.read_text()) == document["recipe"]
+    given = {"space": space, "data": world.data, "validation": world.validation, "private": world.private, "out": out}
+    options = [word for name, value in given.items() for word in (f"--{name}", value)]
+    options += ["--study", world.folder / "study", "--sampler", "grid"]
+    done = invoke("tune", recipe, *options)
+    assert (done.exit_code, "best: trial" in done.output) == (0, True), done.output
+    found = document("tune", recipe, *options)
+    assert len(found["trials"]) == 4
+    assert yaml.safe_load(out.read_text()) == found["recipe"]

@@ -36,12 +36,27 @@ MovedOption = Annotated[
     bool, Option("--moved", help="The folder is the run itself, which was moved here, and no copy of it.")
 ]
 WorkersOption = Annotated[
-    str,
+    str | None,
     Option(
         metavar="N",
-        help="Processes that share the training, or auto: one a GPU, or as many as the cores have room for, each with "
+        help="Workers that share the training, or auto: one a GPU, or as many as the cores have room for, each with "
         "training.threads. Each has the base model, a shard's encoded slices and the optimiser in memory.",
     ),
+]
+OnOption = Annotated[
+    str | None,
+    Option(metavar="ENGINE", help="Where they are: local (processes here), ray or slurm; else as the recipe says."),
+]
+AddressOption = Annotated[
+    str | None,
+    Option(metavar="ADDRESS", help="ray: the cluster's address; else one that runs here, or one is started."),
+]
+CpusOption = Annotated[
+    int | None, Option(metavar="N", help="ray, slurm: cores that each reserves; else training.threads.")
+]
+GpusOption = Annotated[int | None, Option(metavar="N", help="ray, slurm: GPUs that each reserves.")]
+SbatchOption = Annotated[
+    list[str] | None, Option(metavar="NAME=VALUE", help="slurm: an option of sbatch, as partition=gpu. Repeatable.")
 ]
 QueryOption = Annotated[
     str | None,
@@ -102,9 +117,22 @@ def share_of(text: str, option: str) -> float:
     return share
 
 
-def number_of(workers: str) -> WorkerCount:
+def number_of(workers: str | None) -> WorkerCount | None:
     """The option's value as `Run.train` takes it, which says what is wrong with it."""
-    return int(workers) if workers.isdecimal() and len(workers) < 20 else workers  # type: ignore[return-value]
+    if workers is None or not workers.isdecimal() or len(workers) >= 20:
+        return workers  # type: ignore[return-value]
+    return int(workers)
+
+
+def engine_of(
+    on: str | None, address: str | None, cpus: int | None, gpus: int | None, sbatch: Sequence[str] | None
+) -> dict[str, Any]:
+    """The fields that were given, as `Run.train` takes them."""
+    if wrong := [option for option in sbatch or () if "=" not in option]:
+        raise InputError("--sbatch", f"{wrong[0]!r} is not of the form NAME=VALUE, as partition=gpu")
+    options = dict(option.split("=", 1) for option in sbatch or ()) or None
+    given = {"on": on, "address": address, "cpus_per_worker": cpus, "gpus_per_worker": gpus, "options": options}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def names_in(

@@ -21,15 +21,21 @@ from s3t.cli.display import (
     to_learn,
 )
 from s3t.cli.options import (
+    AddressOption,
+    CpusOption,
     DryRunOption,
+    GpusOption,
     MovedOption,
+    OnOption,
     QueryOption,
     ReadmitOption,
     RunArgument,
     RunOrServerArgument,
+    SbatchOption,
     UrlOption,
     WorkersOption,
     data_of,
+    engine_of,
     number_of,
     opened,
     share_of,
@@ -89,7 +95,12 @@ def ids(
 
 def train(
     run: RunArgument,
-    workers: WorkersOption = "1",
+    workers: WorkersOption = None,
+    on: OnOption = None,
+    address: AddressOption = None,
+    cpus_per_worker: CpusOption = None,
+    gpus_per_worker: GpusOption = None,
+    sbatch: SbatchOption = None,
     evaluate: Annotated[
         Path | None, Option(metavar="FILE", help="New labelled records to measure on; else the recipe's public ones.")
     ] = None,
@@ -100,10 +111,11 @@ def train(
     Shallow stages come first, so that every shard can answer soon. Progress shows each epoch's loss: the mean over its
     records of cross-entropy, or of squared error.
     """
+    engine = engine_of(on, address, cpus_per_worker, gpus_per_worker, sbatch)
     with s3t.Run.open(run, moved=moved) as target:
         if evaluate is not None:
             target.check_labelled(evaluate)
-        done = target.train(workers=number_of(workers), progress=ProgressBar())
+        done = target.train(workers=number_of(workers), engine=engine, progress=ProgressBar())
         status, measured = target.status(), None
         if evaluate is not None or (target.parts.public is not None and status.answering):
             measured = target.evaluate(evaluate, progress=ProgressBar())
@@ -215,7 +227,12 @@ def _told_of(done: s3t.Added, status: s3t.Status | None, run: Path) -> Iterator[
 
 def repair(
     run: RunArgument,
-    workers: WorkersOption = "1",
+    workers: WorkersOption = None,
+    on: OnOption = None,
+    address: AddressOption = None,
+    cpus_per_worker: CpusOption = None,
+    gpus_per_worker: GpusOption = None,
+    sbatch: SbatchOption = None,
     hours: Annotated[
         float | None, Option(help="Begin no stage after so many hours. What is worth most for its time comes first.")
     ] = None,
@@ -225,8 +242,9 @@ def repair(
 
     Afterwards the artifacts are, byte for byte, those of a run that never saw the deleted records.
     """
+    engine = engine_of(on, address, cpus_per_worker, gpus_per_worker, sbatch)
     with s3t.Run.open(run, moved=moved) as target:
-        done = target.repair(workers=number_of(workers), hours=hours, progress=ProgressBar())
+        done = target.repair(workers=number_of(workers), engine=engine, hours=hours, progress=ProgressBar())
         status = target.status()
     yield Output(done)
     print_training(done, status, run)
@@ -242,7 +260,7 @@ def extend(
     policy: Annotated[
         str | None, Option(metavar="POLICY", help="Another deletion.repair: eager, or '{policy: as-needed, depth: 3}'.")
     ] = None,
-    workers: WorkersOption = "1",
+    workers: WorkersOption = None,
     dry_run: DryRunOption = False,
     anyway: Annotated[bool, Option("--anyway", help="Add orders that make no shard survive longer, too.")] = False,
     moved: MovedOption = False,

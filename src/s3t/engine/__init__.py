@@ -1,6 +1,7 @@
-"""Execution of stages: one after another in this process, or shared among worker processes of this machine."""
+"""Execution of stages: one after another in this process, or shared among workers of this machine or of a cluster."""
 
+from s3t.engine.launcher import Launcher, run_on
 from s3t.engine.local import cores_worth, run_stages, usable_cores
-from s3t.engine.pool import Placement, run_in_pool
+from s3t.engine.pool import Placement, Processes
 
-__all__ = ["Placement", "cores_worth", "run_in_pool", "run_stages", "usable_cores"]
+__all__ = ["Launcher", "Placement", "Processes", "cores_worth", "run_on", "run_stages", "usable_cores"]

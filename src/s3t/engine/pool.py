@@ -7,32 +7,28 @@ a script that trains is not run again in each of them. What is whose work they s
 from __future__ import annotations
 
 import os
-import pickle
 import signal
 import subprocess
 import sys
 import threading
 import time
-import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from s3t.errors import FsyncError, WorkerError
-from s3t.events import Event, Progress, StageStart, TrainingStart, WorkEnd, WorkStart
+from s3t.engine.launcher import AGAIN, LOOK_SECONDS, Message, Work, result_of
+from s3t.errors import WorkerError
+from s3t.events import Event, StageStart
 from s3t.program import exit_on_sigterm
-from s3t.store.disk import note_failed_fsync
 
-LOOK_SECONDS = 0.5
-"""Seconds between two checks of a worker that its parent still lives, and of the parent that all is as it should be."""
 GRACE_SECONDS = 5.0
 """Seconds for a worker to end by itself once asked; then it is killed, which is no worse than a power cut."""
 
 
-def serve(work: Callable[[Sequence[str], Progress], int]) -> None:
+def serve(work: Work) -> None:
     """Do `work` with the parent's arguments, and send the parent its result or its error.
 
     Told to stop (SIGTERM), it ends as on an error: what is half written is taken away on the way out.
@@ -42,32 +38,15 @@ def serve(work: Callable[[Sequence[str], Progress], int]) -> None:
     exit_on_sigterm()
 
     def hear(event: Event) -> None:
-        if not isinstance(event, WorkStart | TrainingStart | WorkEnd):  # of these the parent tells
-            channel.send(("event", event))
+        channel.send(("event", event))
 
     threading.Thread(target=_end_with, args=[parent], daemon=True, name="s3t-parent").start()
     try:
-        try:
-            last: tuple[str, object] = "done", work(sys.argv[3:], hear)
-        except BrokenPipeError:
-            raise
-        except Exception as error:
-            last = "failed", _portable(error)
+        last = result_of(work, sys.argv[3:], hear)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends now, and nothing is left to be taken away
         channel.send(last)
     except BrokenPipeError:  # the parent has gone
         raise SystemExit(1) from None
-
-
-def _portable(error: Exception) -> Exception:
-    """Picklable error for the parent, with a note of its origin."""
-    where = f"in worker process {os.getpid()}:\n{traceback.format_exc()}"
-    try:
-        pickle.loads(pickle.dumps(error))  # noqa: S301
-    except Exception:
-        error = RuntimeError(f"{type(error).__name__}: {error}")
-    error.add_note(where)
-    return error
 
 
 def _end_with(parent: int) -> None:
@@ -89,32 +68,47 @@ class Placement:
     """Environment variables of its own, beside those of this process."""
 
 
-def run_in_pool(
-    module: str,
-    arguments: Sequence[str],
-    placements: Sequence[Placement],
-    *,
-    progress: Progress,
-    meanwhile: Callable[[], object] = lambda: None,
-) -> int:
-    """Start a worker for each placement, which runs a module that calls `serve`, and listen until each has found that
-    nothing is missing. Returns the sum of their results.
+class Processes:
+    """Launcher of worker processes of this machine, one for each placement. If this process ends, so do they."""
 
-    If one fails, or this process is interrupted, the others are stopped at once. Stored stages are kept; each worker
-    loses only the stage that it trains. To end that stage could take hours, and what stops one worker (a full disk, no
-    memory, a recipe that diverges) seldom spares the others. No worker is left in any case.
-    `meanwhile` is called now and then; if it raises, the workers are stopped.
-    """
-    workers: list[_Worker] = []
-    try:
-        for number, placement in enumerate(placements, start=1):
-            workers.append(_Worker(f"worker {number} of {len(placements)}", module, arguments, placement))
-        return _listen(workers, progress, meanwhile)
-    except FsyncError:
-        note_failed_fsync("by a worker process")  # like our own: the content of the disk is unknown
-        raise
-    finally:
-        _end(workers)
+    def __init__(self, module: str, arguments: Sequence[str], placements: Sequence[Placement]) -> None:
+        self._module, self._arguments, self._placements = module, arguments, placements
+        self._workers: list[_Worker] = []
+        self._busy: dict[Connection[Any, Any], _Worker] = {}
+
+    def start(self) -> None:
+        count = len(self._placements)
+        for number, placement in enumerate(self._placements, start=1):
+            worker = _Worker(f"worker {number} of {count}", self._module, self._arguments, placement)
+            self._workers.append(worker)
+            self._busy[worker.channel] = worker
+
+    @property
+    def busy(self) -> int:
+        return len(self._busy)
+
+    def heard(self, seconds: float) -> Iterator[Message]:
+        for channel in wait(list(self._busy), timeout=seconds):
+            worker = self._busy[channel]  # type: ignore[index]
+            kind, content = worker.hear()
+            if kind != "event":
+                del self._busy[worker.channel]
+            yield kind, content
+
+    def stop(self) -> None:
+        """Stop those that are not done. None runs any more when this returns, and be it by a second interrupt."""
+        for worker in self._workers:
+            worker.process.terminate()  # of no effect on those that are done
+        until = time.monotonic() + GRACE_SECONDS
+        try:
+            for worker in self._workers:
+                with suppress(subprocess.TimeoutExpired):
+                    worker.process.wait(max(0.0, until - time.monotonic()))
+        finally:
+            for worker in self._workers:
+                worker.process.kill()
+                worker.process.wait()
+                worker.channel.close()
 
 
 class _Worker:
@@ -158,15 +152,14 @@ class _Worker:
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(GRACE_SECONDS)
         which = f"{self.name} (process {self.process.pid}{self._at})"
-        remedy = "run the same command again: what is stored is not trained twice"
         code = self.process.poll()
         if code is None or code >= 0:
             status = "without a result" if code is None else f"with exit status {code}"
-            return WorkerError(f"{which} ended {status}; see its messages on stderr, then {remedy}")
+            return WorkerError(f"{which} ended {status}; see its messages on stderr, then {AGAIN}")
         known = {number.value: number.name for number in signal.Signals}  # but those of real time
         return WorkerError(
             f"{which} was killed by {known.get(-code, f'signal {-code}')}, exit code {code}; if memory ran out (see "
-            f"the system's log), use fewer workers; then {remedy}"
+            f"the system's log), use fewer workers; then {AGAIN}"
         )
 
 
@@ -178,40 +171,3 @@ def _no_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _listen(workers: Sequence[_Worker], progress: Progress, meanwhile: Callable[[], object]) -> int:
-    total = 0
-    busy: dict[Connection[Any, Any], _Worker] = {worker.channel: worker for worker in workers}
-    look_at = 0.0
-    while busy:
-        if time.monotonic() >= look_at:
-            meanwhile()
-            look_at = time.monotonic() + LOOK_SECONDS
-        for channel in wait(list(busy), timeout=LOOK_SECONDS):
-            worker = busy[channel]  # type: ignore[index]
-            kind, content = worker.hear()
-            if kind == "event":
-                progress(content)
-            else:
-                del busy[worker.channel]
-                if kind == "failed":
-                    raise content
-                total += content
-    return total
-
-
-def _end(workers: Sequence[_Worker]) -> None:
-    """Stop those that are not done. None runs any more when this returns, and be it by a second interrupt."""
-    for worker in workers:
-        worker.process.terminate()  # of no effect on those that are done
-    until = time.monotonic() + GRACE_SECONDS
-    try:
-        for worker in workers:
-            with suppress(subprocess.TimeoutExpired):
-                worker.process.wait(max(0.0, until - time.monotonic()))
-    finally:
-        for worker in workers:
-            worker.process.kill()
-            worker.process.wait()
-            worker.channel.close()

@@ -4,6 +4,7 @@ from s3t.recipe.loading import load_recipe, recipe_from
 from s3t.recipe.schema import (
     Adapter,
     BelowDepth,
+    EngineSettings,
     Group,
     Image,
     Language,

@@ -573,6 +573,23 @@ class AdditionSettings(Section):
     decides: when it did would tell of deleted ones.)"""
 
 
+class EngineSettings(Section):
+    """Workers that train."""
+
+    on: Literal["local", "ray", "slurm"] = "local"
+    """Processes of this machine; actors of a Ray cluster; an array of Slurm jobs."""
+    workers: Annotated[Literal["auto"] | Annotated[int, Field(ge=1, le=10_000)], NUMBER] = 1
+    """How many. auto: one a GPU, or as many as the cores have room for; not for slurm."""
+    address: str | None = None
+    """ray: the cluster's address; null: one that runs here, else one is started. slurm: local runs the jobs here."""
+    cpus_per_worker: Int | None = Field(default=None, ge=1, le=4096)
+    """ray, slurm: cores that a worker reserves; null: training.threads."""
+    gpus_per_worker: Int = Field(default=0, ge=0, le=64)
+    """ray, slurm: GPUs that a worker reserves."""
+    options: dict[str, Any] = {}
+    """slurm: options of sbatch, as {partition: gpu, time: 600}."""
+
+
 class Retention(Section):
     """After how long records are deleted by themselves."""
 
@@ -831,6 +848,8 @@ class Recipe(Section):
     """Records that come after init."""
     retention: Retention | None = None
     """After how long records are deleted by themselves. null: never."""
+    engine: EngineSettings = EngineSettings()
+    """Workers that train, unless the command says otherwise."""
     ledger: Annotated[str, AfterValidator(_ledger_url)] | None = None
     """A PostgreSQL database for runs of several hosts, postgresql+psycopg://USER@HOST/DATABASE; else SQLite in the run
     folder. S3T_LEDGER overrides it. A password belongs there, or into PGPASSWORD or ~/.pgpass."""

@@ -6,23 +6,26 @@ begins, so they share the work. No lock is held while one trains. Worker process
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from s3t.aftermath import EXTENDED, NOTHING_CHANGED, STAGES_KEPT, after_refusal
 from s3t.core import Inventory, Stage, by_kind
-from s3t.engine import Placement, cores_worth, run_in_pool, run_stages, usable_cores
+from s3t.engine import Launcher, Placement, Processes, cores_worth, run_on, run_stages, usable_cores
 from s3t.errors import InputError
 from s3t.events import EpochEnd, Event, Progress, StageEnd, StageStart, TrainingStart, WorkStep, telling
+from s3t.extras import how_to_install
 from s3t.ledger import Trained
 from s3t.ledger.presence import Leaving, Overtaken, Uses, Work
 from s3t.progress import watched
-from s3t.recipe import Recipe, TrainingSettings
+from s3t.recipe import EngineSettings, Recipe, TrainingSettings, recipe_from
 from s3t.results.changes import TrainedStage, Training
 from s3t.run.orders import Addition
 from s3t.run.parts import Parts
@@ -37,42 +40,58 @@ if TYPE_CHECKING:
 WorkerCount: TypeAlias = int | Literal["auto"]
 """Number of workers; auto: one a GPU, or as many as the cores have room for."""
 MOST_WORKERS = 10_000
+ALONE = EngineSettings()
+"""This process trains."""
+_WORKER = "s3t.run.train_worker"
+_ONE_HOST = "hosts would not see each other's locks in SQLite: make the run with a ledger in PostgreSQL (ledger)"
 
 
-def train(run: Run, *, workers: WorkerCount = 1, progress: Progress | None = None) -> Training:
+def train(
+    run: Run,
+    *,
+    workers: WorkerCount | None = None,
+    engine: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> Training:
     """Train every missing stage, on all records that were added by now. May be killed and run again: what is stored is
     not trained twice. Models that lack what was added last serve until others are there.
 
     Args:
         workers: processes that share the work, each with a base model of its own in memory; the bytes are the
-            same. 1: this process. auto: one a GPU, or as many as the cores have room for.
+            same. 1: this process. auto: one a GPU, or as many as the cores have room for. None: as the recipe says.
+        engine: fields in the place of those of the recipe's `engine`, as {"on": "ray"}.
         progress: hears of it; None: a bar, where a terminal or a notebook shows it.
 
     Raises:
-        InputError: that is no number of workers.
+        InputError: that is no number of workers, or the cluster does not answer, or has no room for one.
         WorkerError: a worker was killed.
         IsolationError: a stage touched tensors that are not its own.
         IntegrityError: the base model, a slice or an artifact is not what it should be.
     """
-    check_workers(workers)
     parts = run.parts
+    settings = engine_of(parts, workers, engine)
     parts.check_changeable()
     if (snapshot := parts.latest.snapshot()).learned < snapshot.added:
         parts.check_trainable()
         with parts.ledger.writing() as transaction:
             transaction.learn()
-    return train_missing(parts, watched(progress), workers=workers)
+    return train_missing(parts, watched(progress), engine=settings)
 
 
 def repair(
-    run: Run, *, workers: WorkerCount = 1, hours: float | None = None, progress: Progress | None = None
+    run: Run,
+    *,
+    workers: WorkerCount | None = None,
+    engine: Mapping[str, Any] | None = None,
+    hours: float | None = None,
+    progress: Progress | None = None,
 ) -> Training:
     """Train what deletions cost: only the stages that are missing, each from its surviving parent.
 
     Afterwards the artifacts are, byte for byte, those of a run that never saw the deleted records.
 
     Args:
-        workers: as for `train`.
+        workers, engine: as for `train`.
         hours: time after which no stage is begun; None: no bound. Repair as needed begins with the most worth. With
             `head: ridge` what heads are solved from is made in any case: 0 does that alone.
 
@@ -81,8 +100,8 @@ def repair(
     """
     if hours is not None and not (isinstance(hours, int | float) and 0 <= hours < math.inf):
         raise InputError("the hours", f"{hours!r} is not a finite number of at least 0")
-    until = math.inf if hours is None else time.time() + 3600 * hours
-    return train_missing(run.parts, watched(progress), workers=workers, until=until)
+    settings, until = engine_of(run.parts, workers, engine), math.inf if hours is None else time.time() + 3600 * hours
+    return train_missing(run.parts, watched(progress), engine=settings, until=until)
 
 
 def extend(
@@ -92,7 +111,7 @@ def extend(
     spares: int | None = None,
     spare_depth: int | None = None,
     policy: Any | None = None,
-    workers: WorkerCount = 1,
+    workers: WorkerCount | None = None,
     progress: Progress | None = None,
 ) -> Training:
     """Add orders to every shard, behind the old ones, until it has `budget`; then `train` what is missing.
@@ -112,29 +131,30 @@ def extend(
     """
     parts, heard = run.parts, watched(progress)
     added = Addition(budget=budget, spares=spares, spare_depth=spare_depth, policy=policy)
-    check_workers(workers)
+    settings = engine_of(parts, workers)
     parts.check_changeable()
     with after_refusal(NOTHING_CHANGED):
         parts.check_trainable()  # else orders would be left that cannot be trained
         parts.orders.extend(parts.recipe, added, lock=parts.lock, progress=heard)
     with after_refusal(EXTENDED):
-        return train_missing(parts, heard, workers=workers)
+        return train_missing(parts, heard, engine=settings)
 
 
-def train_missing(parts: Parts, progress: Progress, *, workers: WorkerCount = 1, until: float = math.inf) -> Training:
+def train_missing(
+    parts: Parts, progress: Progress, *, engine: EngineSettings = ALONE, until: float = math.inf
+) -> Training:
     """Train and commit every missing stage, parents first; those of orders that are added meanwhile, too.
 
     `until`, in seconds since the epoch, is when no stage is begun any more; what takes passes alone is made all the
     same. What is trained is kept, whatever is refused later.
     """
-    check_workers(workers)
     parts.check_changeable()
     with after_refusal(STAGES_KEPT):
         started, recipe = time.monotonic(), parts.recipe
         _forget(parts, lost_stages(parts.store, parts.ledger.snapshot().stages))
         inventory = _inventory(parts)
         missing = inventory.missing() if time.time() < until else inventory.missing_passes()
-        places = placements(workers, missing, recipe.training)
+        launcher = _launcher(parts, engine, missing, until)
         ends: list[StageEnd] = []
 
         def hear(event: Event) -> None:
@@ -144,10 +164,10 @@ def train_missing(parts: Parts, progress: Progress, *, workers: WorkerCount = 1,
 
         with telling(hear, _work_of(inventory, missing, recipe), training_steps(inventory, missing, recipe)):
             hear(TrainingStart(stages=len(missing)))
-            if len(places) > 1:
-                arguments = [str(parts.layout.root), str(until)]
-                meanwhile = parts.ledger.snapshot  # raises, if another thread closes the run
-                discarded = run_in_pool("s3t.run.train_worker", arguments, places, progress=hear, meanwhile=meanwhile)
+            if launcher is not None:
+                look = parts.ledger.snapshot  # raises, if another thread closes the run
+                meanwhile = _Watch(parts, inventory, hear).look if engine.on == "slurm" else look
+                discarded = run_on(launcher, progress=hear, meanwhile=meanwhile)
                 ends.sort(key=lambda end: (end.stage.kind, end.stage.depth, end.stage.shard, end.stage.prefix))
             else:
                 discarded = _train_here(parts, hear, until)
@@ -320,11 +340,104 @@ def training_steps(inventory: Inventory, stages: Sequence[Stage], recipe: Recipe
     return recipe.training.epochs * (own + recipe.method.replayed(before)) + once
 
 
-def check_workers(workers: WorkerCount) -> None:
-    whole = isinstance(workers, int) and not isinstance(workers, bool)
-    if workers != "auto" and not (whole and 1 <= workers <= MOST_WORKERS):
-        shown = repr(workers)[:40]
-        raise InputError("workers", f"{shown} is neither a whole number from 1 to {MOST_WORKERS:,} nor auto")
+def engine_of(
+    parts: Parts, workers: WorkerCount | None = None, given: Mapping[str, Any] | None = None
+) -> EngineSettings:
+    """The recipe's engine, with other fields in the place of its own."""
+    if workers is not None:
+        whole = isinstance(workers, int) and not isinstance(workers, bool)
+        if workers != "auto" and not (whole and 1 <= workers <= MOST_WORKERS):
+            shown = repr(workers)[:40]
+            raise InputError("workers", f"{shown} is neither a whole number from 1 to {MOST_WORKERS:,} nor auto")
+    fields = {**(given or {}), **({} if workers is None else {"workers": workers})}
+    if not fields:
+        return parts.recipe.engine
+    content = parts.recipe.model_dump(mode="json", exclude_unset=True)
+    engine = recipe_from(content | {"engine": content.get("engine", {}) | fields}, where="the engine").engine
+    if engine.on == "slurm" and engine.workers == "auto":
+        raise InputError("workers", "how many jobs Slurm has room for is not known; give their number")
+    return engine
+
+
+def _launcher(parts: Parts, engine: EngineSettings, missing: Collection[Stage], until: float) -> Launcher | None:
+    """What starts workers for the missing stages; None if this process trains alone."""
+    training, arguments = parts.recipe.training, [str(parts.layout.root), str(until)]
+    if engine.on == "local":
+        places = placements(engine.workers, missing, training)
+        return Processes(_WORKER, arguments, places) if len(places) > 1 else None
+    if not missing:
+        return None
+    from s3t.training.numerics import versions  # here: it imports torch
+
+    most = _busy_at_most(missing)
+    workers = None if engine.workers == "auto" else min(engine.workers, most)
+    cpus = engine.cpus_per_worker or (1 if training.threads == "auto" else training.threads)
+    # Of both a worker's bits hang on.
+    arguments += ["cuda" if engine.gpus_per_worker else "cpu", json.dumps(versions())]
+    several = parts.description.ledger is not None
+    try:
+        if engine.on == "ray":
+            from s3t.engine.on_ray import RayActors
+
+            return RayActors(
+                _WORKER,
+                arguments,
+                workers=workers,
+                most=most,
+                cpus=cpus,
+                gpus=engine.gpus_per_worker,
+                address=engine.address,
+                one_host="" if several else _ONE_HOST,
+            )
+        from s3t.engine.on_slurm import SlurmJobs
+    except ImportError as error:
+        raise InputError("the engine", f"{error}; install it with: {how_to_install(engine.on)}") from error
+    if not several and engine.address is None:
+        raise InputError("the engine", _ONE_HOST)
+    return SlurmJobs(
+        _WORKER,
+        arguments,
+        workers=workers or 1,
+        cpus=cpus,
+        gpus=engine.gpus_per_worker,
+        cluster=engine.address,
+        options=engine.options,
+        logs=Path.cwd() / "s3t-slurm",
+    )
+
+
+class _Watch:
+    """Tells of stages that workers commit, where they do not tell of them themselves."""
+
+    def __init__(self, parts: Parts, inventory: Inventory, progress: Progress) -> None:
+        self._parts, self._inventory, self._progress = parts, inventory, progress
+        self._known = parts.ledger.snapshot().stages
+
+    def look(self) -> None:
+        now = self._parts.ledger.snapshot().stages
+        new = {stage: key for stage, key in now.items() if self._known.get(stage) != key}
+        if not new:
+            return
+        self._known = now
+        with self._parts.ledger.reading() as transaction:
+            durations = transaction.history.durations()
+        for stage, key in new.items():
+            if (manifest := self._parts.store.manifest(stage.shard, key)) is not None:
+                self._progress(WorkStep(count=training_steps(self._inventory, [stage], self._parts.recipe)))
+                self._progress(
+                    StageEnd(
+                        stage=stage,
+                        losses=(),
+                        steps=manifest.steps,
+                        seconds=durations.get(stage, 0.0),
+                        validation=manifest.validation,
+                    )
+                )
+
+
+def _busy_at_most(missing: Collection[Stage]) -> int:
+    """Workers that can be busy at once."""
+    return len(set(missing).difference(parent for stage in missing for parent in stage.parents))
 
 
 def placements(workers: WorkerCount, missing: Collection[Stage], training: TrainingSettings) -> list[Placement]:
@@ -332,7 +445,7 @@ def placements(workers: WorkerCount, missing: Collection[Stage], training: Train
 
     A stage's bits depend on the number of threads, so each worker takes as many as the recipe says.
     """
-    most = len(set(missing).difference(parent for stage in missing for parent in stage.parents))
+    most = _busy_at_most(missing)
     if workers == 1 or most <= 1:
         return []
     devices = _cuda_devices(training)

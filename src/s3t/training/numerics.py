@@ -87,7 +87,7 @@ def slow_precision(device: torch.device, training: TrainingSettings) -> str | No
 
 
 @cache
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
     """Versions of the libraries, which a process imports once: reading their metadata takes a tenth of a tiny stage."""
     return {name: version(name) for name in _PACKAGES}
 
@@ -98,7 +98,7 @@ def environment(device: torch.device, *, quantized: bool = False) -> dict[str, s
     else:
         processor = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
     unpacking = {"bitsandbytes": version("bitsandbytes")} if quantized else {}
-    return _versions() | unpacking | {"device": device.type, "processor": processor}
+    return versions() | unpacking | {"device": device.type, "processor": processor}
 
 
 @contextmanager

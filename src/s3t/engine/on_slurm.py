@@ -1,0 +1,89 @@
+"""Workers as an array of Slurm jobs, by submitit. One that is preempted is submitted again, and goes on.
+
+The jobs see the run's folder under the same path. They say nothing while they train: who waits asks the ledger.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import submitit
+from submitit.core.utils import FailedJobError, UncompletedJobError
+
+from s3t.engine.launcher import AGAIN, Message, result_of
+from s3t.errors import InputError, WorkerError
+from s3t.events import silent
+from s3t.program import set_up_process
+
+
+class _Job:
+    """What a job runs. It is pickled, with texts alone."""
+
+    def __init__(self, module: str) -> None:
+        self.module = module
+
+    def __call__(self, arguments: Sequence[str]) -> Message:
+        set_up_process()
+        return result_of(import_module(self.module).train, arguments, silent)
+
+    def checkpoint(self, arguments: Sequence[str]) -> submitit.helpers.DelayedSubmission:
+        """What is submitted in its place when it is preempted, or its time is over."""
+        return submitit.helpers.DelayedSubmission(self, arguments)
+
+
+class SlurmJobs:
+    """Launcher of an array of jobs, whose logs are in a folder that all hosts see.
+
+    `cluster`: slurm, or as submitit names others (local: processes here). `options` are sbatch's, as
+    {"partition": "gpu", "time": 600}.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        arguments: Sequence[str],
+        *,
+        workers: int,
+        cpus: int,
+        gpus: int,
+        cluster: str | None,
+        options: Mapping[str, Any],
+        logs: Path,
+    ) -> None:
+        self._module, self._arguments, self._workers = module, list(arguments), workers
+        self._cluster, self._logs = cluster, logs
+        slurm = {f"slurm_{name}": value for name, value in options.items()}
+        self._parameters = {"name": "s3t", "cpus_per_task": cpus, "gpus_per_node": gpus, **slurm}
+        self._jobs: list[submitit.Job[Message]] = []
+
+    def start(self) -> None:
+        try:
+            executor = submitit.AutoExecutor(folder=self._logs, cluster=self._cluster)
+            executor.update_parameters(**self._parameters)
+        except (RuntimeError, ValueError, NameError) as error:
+            raise InputError("Slurm", f"{error}; jobs are submitted where `sbatch` is, with its options") from None
+        with executor.batch():
+            self._jobs = [executor.submit(_Job(self._module), self._arguments) for _ in range(self._workers)]
+
+    @property
+    def busy(self) -> int:
+        return len(self._jobs)
+
+    def heard(self, seconds: float) -> Iterator[Message]:
+        time.sleep(seconds)
+        for job in [job for job in self._jobs if job.done()]:
+            self._jobs.remove(job)
+            try:
+                yield job.result()
+            except (FailedJobError, UncompletedJobError):
+                raise WorkerError(
+                    f"job {job.job_id} ended without a result ({job.state}); see {job.paths.stderr}, then {AGAIN}"
+                ) from None
+
+    def stop(self) -> None:
+        for job in self._jobs:
+            job.cancel(check=False)
