@@ -117,13 +117,13 @@ def pending(run):
 
 
 @pytest.mark.integration
-def test_who_erases_does_not_leave_the_deletion_waiting_for_its_own_session(trained, monkeypatch):
+def test_who_erases_does_not_leave_the_deletion_waiting_for_its_own_session(text_model, tmp_path, monkeypatch):
     """Its thread, which looks several times a second, may not have looked yet."""
     monkeypatch.setattr("s3t.ledger.presence.POLL_SECONDS", 3600.0)
-    with s3t.Run.open(trained.path) as run:
-        run.predict(["w1"])
-        roles(trained).deleter.patience = 0.0
-        trained.delete(records=["r3"])
+    with trained_run(tmp_path / "run", tiny.recipe(text_model, **SMALL), tiny.text_table()) as run:
+        with s3t.Run.open(run.path) as other:
+            roles(other).deleter.patience = 0.0
+            other.delete(records=["r3"])
         assert states(run) == ["effective"]
         run.erase()
         assert states(run) == ["erased"]

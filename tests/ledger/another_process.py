@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from contextlib import closing
 from pathlib import Path
 
@@ -32,11 +31,10 @@ def start(action: str, address: Address, *arguments: object) -> subprocess.Popen
     return process
 
 
-def finish(process: subprocess.Popen[str]) -> str:
-    """Let it end; what it says."""
-    said, _ = process.communicate(timeout=60)
+def finish(process: subprocess.Popen[str]) -> None:
+    """Let it end."""
+    process.communicate(timeout=60)
     assert process.returncode == 0
-    return said.strip()
 
 
 def kill(process: subprocess.Popen[str]) -> None:
@@ -51,8 +49,6 @@ def main() -> None:
             with hold(ledger.lock(Path(arguments[0]))):
                 print("begun", flush=True)
                 sys.stdin.readline()
-                time.sleep(0.3)
-                print(time.monotonic())
         if action == "accept":
             print("begun", flush=True)
             for number in range(*map(int, arguments)):

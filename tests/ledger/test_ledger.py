@@ -14,7 +14,7 @@ from sqlalchemy import create_engine, text
 
 from s3t.core import Stage
 from s3t.errors import ClosedError, IntegrityError, RunFolderError, StorageError
-from s3t.ledger import Clone, Ledger, PostgresAddress, SliceState, Snapshot, schema
+from s3t.ledger import Ledger, PostgresAddress, SliceState, Snapshot, schema
 from s3t.ledger.rows import Rows
 from s3t.ledger.schema import metadata
 from s3t.results.base import utc
@@ -90,17 +90,6 @@ def test_a_dropped_ledger_is_gone_from_the_server(schema_of_its_own):
         ledger.drop()
     with pytest.raises(RunFolderError, match="no ledger"):
         open_ledger(schema_of_its_own)
-
-
-def test_clones_are_remembered_until_they_are_gone(ledger):
-    a, b = (Clone(path=Path(f"/clones/{name}"), host="a-host", beside="1 2") for name in "ab")
-    with ledger.writing() as transaction:
-        transaction.rows.add(a)
-        transaction.rows.add(b)
-        assert transaction.rows.all(Clone) == [a, b]
-        transaction.rows.discard([a])
-    with ledger.reading() as transaction:
-        assert transaction.rows.all(Clone) == [b]
 
 
 def test_the_destruction_of_the_key_is_noted_with_its_time(ledger, other):
@@ -330,10 +319,10 @@ def test_what_was_present_leaves_the_files_with_the_log(tmp_path):
     assert (content.count(token(3)), content.count(PERSON)) == (2, 2)
 
 
-def test_a_wiped_log_waits_for_a_reader_only_a_moment(ledger, monkeypatch):
+def test_a_wiped_log_waits_for_a_reader_only_a_moment(ledger, other, monkeypatch):
     """A dump of the database, say: PostgreSQL's VACUUM leaves the rows that it may still read, and says nothing."""
     monkeypatch.setattr("s3t.ledger.ledger._CHECKPOINT_SECONDS", 0.1)
-    with ledger.again().reading() as transaction:
+    with other.reading() as transaction:
         transaction.history.log()
         accept(ledger, taking(1, 2, 3))
         erase(ledger)

@@ -96,17 +96,7 @@ def test_threads_hold_it_one_after_the_other(handles, ledger, other, path):
     assert most == [1] * 20
 
 
-def test_another_process_has_it_alone_and_gives_it_back(lock, address, path):
-    process = another_process.start("hold", address, path)
-    assert not taken_for_a_moment(lock)
-    process.stdin.write("\n")  # it lets go, a moment later
-    process.stdin.flush()
-    with hold(lock):
-        now = time.monotonic()
-    assert now >= float(another_process.finish(process))
-
-
-def test_it_is_free_when_its_holder_is_killed(lock, address, path):
+def test_another_process_has_it_alone_and_it_is_free_when_that_is_killed(lock, address, path):
     process = another_process.start("hold", address, path)
     assert not taken_for_a_moment(lock)
     another_process.kill(process)

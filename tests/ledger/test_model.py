@@ -173,7 +173,7 @@ TRANSACTIONS = st.lists(st.tuples(STEPS, st.booleans(), st.sampled_from([False, 
 
 
 @pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgres", marks=pytest.mark.integration)])
-@settings(max_examples=15, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(max_examples=10, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(transactions=TRANSACTIONS)
 def test_any_schedule_leaves_what_a_dictionary_would_hold(kind, transactions, request):
     folder = Path(tempfile.mkdtemp())
