@@ -114,7 +114,7 @@ def test_an_audit_finds_a_flipped_byte_and_ends_with_status_1(run):
     assert path.stem in text.stdout.replace("\n", "")
 
 
-def test_ids_are_printed_as_init_gives_them_and_what_is_not_trained_yet_is_trained_by_train(made, tmp_path):
+def test_ids_are_printed_as_init_gives_them(made, tmp_path):
     recipe = yaml.safe_load((made / "recipe.yaml").read_text())
     del recipe["columns"]["id"]
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
@@ -122,9 +122,16 @@ def test_ids_are_printed_as_init_gives_them_and_what_is_not_trained_yet_is_train
     assert len(set(ids)) == 24
     run = tmp_path / "run"
     document("init", run, "--data", made / "records.csv", "--recipe", tmp_path / "recipe.yaml")
-    assert f"train with: s3t train {run}" in "".join(invoke("status", run).stdout.splitlines())
-    assert f"run `s3t train {run}`" in invoke("predict", run, "--text", "w1").stderr
     assert document("delete", run, "--record", ids[5])["deleted"] == 1
+
+
+def test_inferred_labels_are_named_under_gaps(made, tmp_path):
+    recipe = yaml.safe_load((made / "recipe.yaml").read_text()) | {"labels": "infer"}
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    data = made / "records.csv"
+    status = document("init", tmp_path / "run", "--data", data, "--recipe", tmp_path / "recipe.yaml")
+    assert "labels: infer" in status["gaps"][0]
+    assert "labels: infer" in invoke("status", tmp_path / "run").stdout
 
 
 def test_a_run_is_extended_and_trains_only_what_is_missing(run):
@@ -176,6 +183,13 @@ def test_train_and_repair_do_the_same_whichever_is_typed(run):
     assert lines[0] == f"training {missing} stages on 23 records, 1 epoch each"
     assert f"; {missing} of {missing} stages" in lines[-1]
     assert f"loss {summaries[-1]['losses'][0]:.4g} in" in lines[-1]
+
+
+def test_what_is_not_trained_yet_is_trained_by_train_wherever_it_is_named(made, tmp_path):
+    new = tmp_path / "new"
+    document("init", new, "--data", made / "records.csv", "--recipe", made / "recipe.yaml")
+    assert f"train with: s3t train {new}" in "".join(invoke("status", new).stdout.splitlines())
+    assert f"run `s3t train {new}`" in invoke("predict", new, "--input", made / "records.csv").stderr
 
 
 @pytest.mark.parametrize(
