@@ -175,6 +175,7 @@ def test_something_else_of_that_name_is_refused_and_left_alone(trained, out, tmp
         with pytest.raises(s3t.InputError, match="holds something else than the export of that name"):
             exported(clone, out, shard=0)
         assert clone.status().exports == ()
+    assert config.read_text() == "{}"
 
 
 def test_a_clone_and_an_adopted_copy_have_no_exports_and_remove_no_files(trained, out, tmp_path):
