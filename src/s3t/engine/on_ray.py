@@ -115,6 +115,8 @@ class RayActors:
             if given is not None and (there := re.fullmatch(r"(?:ray://)?(.+):(\d+)", given)):
                 socket.create_connection((there[1], int(there[2])), timeout=_ANSWER_SECONDS).close()  # Ray waits longer
             ray.init(address=given or "auto", **quiet)
+        except RuntimeError as error:  # it is of another version of Ray or Python
+            raise InputError("the Ray cluster", f"cannot be joined: {error}") from None
         except OSError as error:
             if given is not None:
                 raise InputError("the Ray cluster", f"at {given} does not answer: {error}") from None
@@ -151,10 +153,9 @@ class RayActors:
         try:
             return ray.get(reference)
         except RayError as error:
-            reason = str(error).strip().splitlines()[0]
+            reason = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
             raise WorkerError(
-                f"a worker on Ray was lost ({type(error).__name__}: {reason}); if "
-                f"memory ran out, use fewer; then {AGAIN}"
+                f"a worker on Ray was lost ({reason}); if memory ran out, use fewer; then {AGAIN}"
             ) from None
 
     def stop(self) -> None:
