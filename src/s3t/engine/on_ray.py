@@ -120,6 +120,7 @@ class RayActors:
         except OSError as error:
             if given is not None:
                 raise InputError("the Ray cluster", f"at {given} does not answer: {error}") from None
+            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # else it tells its makers of the cluster
             cpus = self._needs["CPU"] * min(self._workers or max(1, cores_worth() // self._needs["CPU"]), self._most)
             ray.init(address="local", num_cpus=cpus, include_dashboard=False, object_store_memory=_STORE_BYTES, **quiet)
 
