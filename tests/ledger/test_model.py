@@ -180,10 +180,10 @@ def test_any_schedule_leaves_what_a_dictionary_would_hold(kind, transactions, re
     address = folder / "ledger.sqlite"
     if kind == "postgres":
         address = PostgresAddress.of(request.getfixturevalue("database"), run=f"model_{folder.name.lower()}")
-        make_ledger(address).close()
+        handles = [make_ledger(address), open_ledger(address)]
     else:
         shutil.copy(request.getfixturevalue("made"), address)
-    handles = [open_ledger(address), open_ledger(address)]
+        handles = [open_ledger(address), open_ledger(address)]
     try:
         follow(handles, transactions)
     finally:
