@@ -5,12 +5,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 import s3t
 from s3t.run import train_worker
 from s3t.run.training import engine_of
 from testing import tiny
+from testing.served import wait_for
 
 HERE = {"ray": ["--on", "ray"], "slurm": ["--on", "slurm", "--address", "local"]}
 """On this machine: a cluster that the command starts, and jobs that are processes."""
@@ -44,6 +46,27 @@ def test_workers_of_a_cluster_make_the_bytes_of_one_process(on, text_model, tmp_
 
 
 @pytest.mark.integration
+def test_a_worker_of_ray_that_is_killed_costs_the_stage_in_its_hand(text_model, tmp_path):
+    recipe = tiny.recipe(text_model, **SMALL | {"training": {"epochs": 40}})
+    for name in ("here", "there"):
+        s3t.Run.create(tmp_path / name, recipe=recipe, data=tiny.text_table()).close()
+    trained(tmp_path / "here")
+    command = [sys.executable, "-m", "s3t", "train", str(tmp_path / "there"), *HERE["ray"], "--workers", "2"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as training:
+        wait_for(lambda: tiny.artifacts(tmp_path / "there"), seconds=200)
+        actors = [each for each in psutil.Process(training.pid).children(recursive=True) if "_Worker" in each.name()]
+        actors[0].kill()
+        _, told = training.communicate(timeout=200)
+    assert (training.returncode, "a worker on Ray was lost" in told, "run the same command again" in told) == (
+        1,
+        True,
+        True,
+    )
+    trained(tmp_path / "there")
+    assert tiny.artifacts(tmp_path / "here") == tiny.artifacts(tmp_path / "there")
+
+
+@pytest.mark.integration
 def test_a_cluster_without_room_or_without_an_answer_is_refused(text_model, tmp_path):
     with s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(text_model, **SMALL), data=tiny.text_table()):
         pass
@@ -59,6 +82,7 @@ def test_a_cluster_without_room_or_without_an_answer_is_refused(text_model, tmp_
     ("engine", "workers", "said"),
     [
         ({"on": "slurm"}, 2, "PostgreSQL"),
+        ({"on": "slurm", "address": "slurm"}, 2, "PostgreSQL"),
         ({"on": "slurm"}, "auto", "give their number"),
         ({"on": "dask"}, 1, "engine.on"),
         ({"on": "ray", "gpus_per_worker": -1}, 1, "engine.gpus_per_worker"),

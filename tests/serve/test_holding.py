@@ -186,3 +186,4 @@ def test_a_server_that_is_asked_nothing_goes_on_with_what_another_process_has_ap
         with roles(run).ledger.writing() as transaction:
             transaction.held.decide(held, by="ops", approved=True)  # and is killed
         wait_for(lambda: run.approvals.find(held).state == "done")
+        assert all(location.deleted is not None for location in run.locate(records=RECORDS[:3]))

@@ -57,7 +57,7 @@ class Request:
 
     @classmethod
     def unasked(cls, secret: Secret, records: Sequence[str]) -> Request:
-        """Of records that leave though nobody asked for it: with a table, by age, or for newer versions of them."""
+        """A request that nobody made: records leave since a table lacks them, by age, or for newer versions."""
         return replace(cls.of(secret, records=records, subjects=(), key=None), asked=False)
 
     @property

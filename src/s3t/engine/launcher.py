@@ -1,7 +1,8 @@
-"""What starts workers and hears of them, on this machine or on others. Whose work is what they settle among themselves.
+"""Launchers start workers, on this machine or on others, and report what they do. Workers share the work by claims in
+the ledger.
 
-A worker runs the function `train` of a module: with arguments that are texts, never records or tensors, and a
-`Progress`; its result is a number.
+A worker runs the function `train` of a module, which takes a list of texts (never records or tensors) and a `Progress`,
+and returns a number.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from s3t.events import Progress, TrainingStart, WorkEnd, WorkStart
 from s3t.store.disk import note_failed_fsync
 
 LOOK_SECONDS = 0.5
-"""Seconds between two checks of a worker that its parent still lives, and of the parent that all is as it should be."""
+"""Time between two checks: of a worker, that its parent still lives; of the parent, that the run is still open."""
 AGAIN = "run the same command again: what is stored is not trained twice"
 """Remedy where a worker was lost."""
 Message: TypeAlias = tuple[str, Any]
@@ -29,14 +30,14 @@ Work: TypeAlias = Callable[[Sequence[str], Progress], int]
 
 class Launcher(Protocol):
     def start(self) -> None:
-        """Start the workers; perhaps more can be started only later, when there is room."""
+        """Start the workers. On a cluster some may wait for room."""
 
     @property
     def busy(self) -> int:
         """Number of workers that are not done."""
 
     def heard(self, seconds: float) -> Iterator[Message]:
-        """Yields what workers said, after waiting so long at most. Raises WorkerError if one is lost."""
+        """Yields new messages of workers; waits for one at most so long. Raises WorkerError if a worker is lost."""
 
     def stop(self) -> None:
         """Stop those that are not done; called in any case."""
@@ -74,7 +75,7 @@ def run_on(launcher: Launcher, *, progress: Progress, meanwhile: Callable[[], ob
 
 
 def result_of(work: Work, arguments: Sequence[str], progress: Progress) -> Message:
-    """What a worker says in the end. An error is picklable, with a note of its origin."""
+    """The last message of a worker: its result or its error. The error can be pickled, and notes where it happened."""
     try:
         return "done", work(arguments, progress)
     except BrokenPipeError:  # nobody listens any more

@@ -33,7 +33,7 @@ _GRACE_LOOKS = 10
 
 
 class _Worker:
-    """An actor, of two threads."""
+    """An actor with two threads: one trains, the other reports."""
 
     def __init__(self) -> None:
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -43,7 +43,7 @@ class _Worker:
         return result_of(import_module(module).train, arguments, self._events.put)
 
     def events(self) -> list[Any]:
-        """What happened since it was last asked."""
+        """The events since the last call; waits a little for one."""
         found = []
         try:
             found.append(self._events.get(timeout=LOOK_SECONDS))

@@ -1,6 +1,6 @@
-"""Workers as an array of Slurm jobs, by submitit. One that is preempted is submitted again, and goes on.
+"""Workers as an array of Slurm jobs, by submitit. A job that is preempted is submitted again, and goes on.
 
-The jobs see the run's folder under the same path. They say nothing while they train: who waits asks the ledger.
+All hosts see the run's folder under one path. Jobs report nothing while they train: progress is read from the ledger.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from s3t.program import set_up_process
 
 
 class _Job:
-    """What a job runs. It is pickled, with texts alone."""
+    """The function of a job. submitit pickles it, with texts alone."""
 
     def __init__(self, module: str) -> None:
         self.module = module
@@ -31,7 +31,7 @@ class _Job:
         return result_of(import_module(self.module).train, arguments, silent)
 
     def checkpoint(self, arguments: Sequence[str]) -> submitit.helpers.DelayedSubmission:
-        """What is submitted in its place when it is preempted, or its time is over."""
+        """The job that takes its place when it is preempted, or its time is over."""
         return submitit.helpers.DelayedSubmission(self, arguments)
 
 

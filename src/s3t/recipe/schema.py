@@ -579,7 +579,7 @@ class EngineSettings(Section):
     on: Literal["local", "ray", "slurm"] = "local"
     """Processes of this machine; actors of a Ray cluster; an array of Slurm jobs."""
     workers: Annotated[Literal["auto"] | Annotated[int, Field(ge=1, le=10_000)], NUMBER] = 1
-    """How many. auto: one a GPU, or as many as the cores have room for; not for slurm."""
+    """Number of workers. auto: one for each GPU, or as many as the cores have room for; not for slurm."""
     address: str | None = None
     """ray: the cluster's address; null: one that runs here, else one is started. slurm: local runs the jobs here."""
     cpus_per_worker: Int | None = Field(default=None, ge=1, le=4096)
@@ -588,6 +588,12 @@ class EngineSettings(Section):
     """ray, slurm: GPUs that a worker reserves."""
     options: dict[str, Any] = {}
     """slurm: options of sbatch, as {partition: gpu, time: 600}."""
+
+    @model_validator(mode="after")
+    def _jobs_are_counted(self) -> Self:
+        if self.on == "slurm" and self.workers == "auto":
+            raise ValueError("workers auto: how many jobs Slurm has room for is not known; give their number")
+        return self
 
 
 class Retention(Section):

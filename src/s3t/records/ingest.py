@@ -75,7 +75,7 @@ class Records(NamedTuple):
     among: Sequence[tuple[int, ...]] | None
     """For each row, the slices of its shard that its group is spread over; None without groups."""
     problems: Problems
-    """Of the data; told, all at once, when the last window was looked at."""
+    """Problems of the data, reported all at once after the last window."""
     labels: tuple[str, ...] = ()
     """The label set, declared or inferred, once all windows are checked; empty for regression."""
 

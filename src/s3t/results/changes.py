@@ -168,7 +168,7 @@ class Added(Result):
     records: int
     """Records of it."""
     replaced: int = 0
-    """How many of them take the place of an older version, which was deleted."""
+    """Number of these records that replace an older version, which was deleted."""
     unchanged: int = 0
     """Records of the data that the run holds as they are."""
     expired: int = 0

@@ -48,7 +48,7 @@ class AdditionEntry(Result):
     records: int
     """Records that came with it."""
     readmitted: int
-    """How many of them came back: they, or their subjects, had been deleted on request."""
+    """Number of these records that came back: they, or their subjects, had been deleted on request."""
 
 
 class Location(Result):

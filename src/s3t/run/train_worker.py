@@ -1,4 +1,4 @@
-"""What a worker does, started by `run_on` in a process or an actor of its own: it opens the run itself."""
+"""The work of a worker, in a process or an actor of its own: it opens the run, and trains what is missing."""
 
 from __future__ import annotations
 

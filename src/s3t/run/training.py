@@ -353,14 +353,11 @@ def engine_of(
     if not fields:
         return parts.recipe.engine
     content = parts.recipe.model_dump(mode="json", exclude_unset=True)
-    engine = recipe_from(content | {"engine": content.get("engine", {}) | fields}, where="the engine").engine
-    if engine.on == "slurm" and engine.workers == "auto":
-        raise InputError("workers", "how many jobs Slurm has room for is not known; give their number")
-    return engine
+    return recipe_from(content | {"engine": content.get("engine", {}) | fields}, where="the engine").engine
 
 
 def _launcher(parts: Parts, engine: EngineSettings, missing: Collection[Stage], until: float) -> Launcher | None:
-    """What starts workers for the missing stages; None if this process trains alone."""
+    """The launcher of workers for the missing stages; None if this process trains alone."""
     training, arguments = parts.recipe.training, [str(parts.layout.root), str(until)]
     if engine.on == "local":
         places = placements(engine.workers, missing, training)
@@ -372,7 +369,7 @@ def _launcher(parts: Parts, engine: EngineSettings, missing: Collection[Stage], 
     most = _busy_at_most(missing)
     workers = None if engine.workers == "auto" else min(engine.workers, most)
     cpus = engine.cpus_per_worker or (1 if training.threads == "auto" else training.threads)
-    # Of both a worker's bits hang on.
+    # A stage's bits depend on both, so each worker checks its own.
     arguments += ["cuda" if engine.gpus_per_worker else "cpu", json.dumps(versions())]
     several = parts.description.ledger is not None
     try:
@@ -392,7 +389,7 @@ def _launcher(parts: Parts, engine: EngineSettings, missing: Collection[Stage], 
         from s3t.engine.on_slurm import SlurmJobs
     except ImportError as error:
         raise InputError("the engine", f"{error}; install it with: {how_to_install(engine.on)}") from error
-    if not several and engine.address is None:
+    if not several and engine.address != "local":
         raise InputError("the engine", _ONE_HOST)
     return SlurmJobs(
         _WORKER,
@@ -407,7 +404,7 @@ def _launcher(parts: Parts, engine: EngineSettings, missing: Collection[Stage], 
 
 
 class _Watch:
-    """Tells of stages that workers commit, where they do not tell of them themselves."""
+    """Reports the stages that workers commit, where the workers report nothing themselves."""
 
     def __init__(self, parts: Parts, inventory: Inventory, progress: Progress) -> None:
         self._parts, self._inventory, self._progress = parts, inventory, progress
