@@ -57,11 +57,9 @@ def test_a_worker_of_ray_that_is_killed_costs_the_stage_in_its_hand(text_model, 
         actors = [each for each in psutil.Process(training.pid).children(recursive=True) if "_Worker" in each.name()]
         actors[0].kill()
         _, told = training.communicate(timeout=200)
-    assert (training.returncode, "a worker on Ray was lost" in told, "run the same command again" in told) == (
-        1,
-        True,
-        True,
-    )
+    assert training.returncode == 1
+    for said in ("a worker on Ray was lost", "run the same command again"):
+        assert said in told
     trained(tmp_path / "there")
     assert tiny.artifacts(tmp_path / "here") == tiny.artifacts(tmp_path / "there")
 
