@@ -54,7 +54,7 @@ _SECRET = Secret(salt="s3t compare")
 PARTS = ("method", "head", "partition", "sequences")
 """Parts of a recipe that make a system."""
 _OF_ITS_OWN: Any = {
-    **dict.fromkeys(("method", "head", "partition", "sequences", "ledger"), True),
+    **dict.fromkeys(("method", "head", "partition", "sequences", "ledger", "store"), True),
     "prediction": {"ensemble", "select", "validation", "sisa_weight", "prototypes_alone"},
     "deletion": {"repair"},
     "ridge": True,
@@ -147,7 +147,8 @@ def systems_of(recipe: Recipe, *, records: int, layers: int) -> tuple[dict[str, 
         cut, size = {"partition": {"shards": shards, "slices": slices}}, f"{shards} x {slices}{way}"
         changes[f"sisa {size}"] = {"method": "sisa", **cut, **answers}
         changes[f"s3t {size}"] = {"method": "s3t", **cut, **answers, "adapter.layers_per_slice": layers // slices}
-    own = recipe.model_dump(mode="json", exclude_unset=True, exclude={"partition": {"salt", "group"}, "ledger": True})
+    places = {"partition": {"salt", "group"}, "ledger": True, "store": True}
+    own = recipe.model_dump(mode="json", exclude_unset=True, exclude=places)
     kept = recipe.model_dump(mode="json", exclude_unset=True, exclude=_OF_ITS_OWN)
     if recipe.method == method_named(recipe.method.name):
         own["method"] = recipe.method.name

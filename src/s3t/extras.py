@@ -14,6 +14,7 @@ EXTRAS = {
     "quantized": ["bitsandbytes>=0.50"],
     "ray": ["ray>=2.60"],
     "slurm": ["submitit>=1.5.4"],
+    "s3": ["obstore>=0.12", "boto3>=1.40"],
     "serve": ["fastapi>=0.135", "uvicorn>=0.54", "uvloop>=0.22", "httptools>=0.7", "prometheus-client>=0.20"],
 }
 """Requirements of each extra, as in pyproject.toml. s3t is on no package index, so `s3t[EXTRA]` installs nothing."""

@@ -35,6 +35,7 @@ FIXED = (
     "partition.group",
     "prediction.validation",
     "ledger",
+    "store",
 )
 """Fields that say what the data are and where they go: there is nothing to choose."""
 SALT = "tune"

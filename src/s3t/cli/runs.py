@@ -329,7 +329,7 @@ def status(run: RunOrServerArgument = None, url: UrlOption = None) -> Iterator[O
     yield Output(found)
     print_status(found, run or url)
     print_unfinished(found, run or url)
-    typer.echo(f"ledger: {found.ledger}")
+    typer.echo(f"ledger: {found.ledger}" + (f", store: {found.store}" if found.store else ""))
 
 
 def audit(
@@ -363,6 +363,9 @@ def clone(
     adopt: Annotated[
         bool, Option("--adopt", help="RUN is a copy of a folder: make it a run of its own where it is.")
     ] = False,
+    store: Annotated[
+        str | None, Option(metavar="URL", help="A bucket for slices and artifacts, s3://BUCKET/PREFIX. Default: as the run.")
+    ] = None,
 ) -> Iterator[Output]:
     """Copy a run as a run of its own: its own id, ledger, lock and memory of deletions. It answers at once.
 
@@ -371,10 +374,10 @@ def clone(
     run's; a ledger in PostgreSQL gets a schema of its own. Pending erasures come first. Afterwards the two are
     independent: delete records from both.
     """
-    if adopt == (copy is not None):
+    if adopt == (copy is not None) or (adopt and store is not None):
         raise InputError("the command", "name a run and a folder that does not exist, or a copy and --adopt")
     made = run if copy is None else copy
-    with s3t.Run.adopt(run) if copy is None else s3t.Run.clone(run, copy) as target:
+    with s3t.Run.adopt(run) if copy is None else s3t.Run.clone(run, copy, store=store) as target:
         found = target.status()
     yield Output(found)
     typer.echo(f"{made} is a run of its own now; delete records from both")

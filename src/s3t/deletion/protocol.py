@@ -90,7 +90,7 @@ class Eraser:
         self.witness.note(*journal)
         if exports or self.withdrawer.memory.noted():
             self.withdrawer.memory.catch_up(self.ledger)
-        self.sweep()
+        self.sweep(listing=not self.slices.blobs.remote)
 
     def _refuse_if_older(self) -> None:
         """Look again while no deletion can come between two of the readings, and refuse an older state."""
@@ -200,18 +200,19 @@ class Eraser:
             with self.ledger.writing() as transaction:
                 transaction.settle()
 
-    def sweep(self, *, unknown: bool = False) -> None:
+    def sweep(self, *, unknown: bool = False, listing: bool = True) -> None:
         """Remove temporary files that killed processes left, and condemn what the ledger does not name; `unknown`: also
         segments of which it knows nothing.
 
-        Lists the store; called when a run is opened, and when the operator erases. Nothing if another process erases.
+        Called when a run is opened, and when the operator erases. Nothing if another process erases. Without
+        `listing` the store is not listed: what killed processes put into it they had noted in the ledger before.
         """
         with self.lock.try_hold(wait=0) as taken:
             if not taken:
                 return
             with storage_errors("looking for what killed processes left"):
-                stored = self.store.keys()  # first: artifacts that are put from here on were announced before
-                versions = self.slices.versions()
+                stored = self.store.keys() if listing else set()  # first: what is put from here on was announced before
+                versions = self.slices.versions() if listing else {}
             with self.ledger.reading() as transaction:
                 snapshot = transaction.snapshot()
                 exports, clones = transaction.exports.standing(), transaction.rows.all(Clone)

@@ -16,7 +16,8 @@ from s3t.errors import S3TError
 from s3t.ledger import Ledger
 from s3t.ledger.engines import address_of
 from s3t.processes import may_be_at_work
-from s3t.store.disk import remove_folder_durably, storage_errors, temporary_name
+from s3t.store.blobs import KINDS, open_blobs
+from s3t.store.disk import OpenedFolder, remove_folder_durably, storage_errors, temporary_name
 from s3t.store.folder import Layout, read_description
 
 _INIT = ".init-"
@@ -72,11 +73,22 @@ def _remove_runs(folder: Path) -> None:
 def remove_run(folder: Path) -> None:
     """Remove a run that nobody keeps, or what there is of it: its ledger, its memory of deletions, its folder.
 
-    If a database or the memory's folder refuses, what is there stays: keyed hashes, whose key goes with the folder.
+    If a database or the memory's folder refuses, what is there stays: keyed hashes, whose key goes with the folder. If
+    a bucket refuses, that is raised, and the folder stays, which alone tells of it.
     """
-    with suppress(S3TError, OSError):  # there is neither before there is a description
-        description = read_description(Layout(folder))
+    layout = Layout(folder)
+    try:
+        description = read_description(layout)
+    except S3TError:  # before there is one, nothing lies elsewhere
+        pass
+    else:
+        if description.store is not None:
+            with storage_errors(f"removing what there is of a run in {description.store}"):
+                for kind in KINDS:
+                    blobs = open_blobs(layout, description, kind, within=OpenedFolder.of(folder))
+                    blobs.erase(blobs.names())
         with suppress(S3TError):
-            Ledger.drop_at(address_of(Layout(folder), description))
-        Witness.of_run(description.run).path.unlink(missing_ok=True)
+            Ledger.drop_at(address_of(layout, description))
+        with suppress(OSError):
+            Witness.of_run(description.run).path.unlink(missing_ok=True)
     remove_folder_durably(folder)

@@ -783,6 +783,14 @@ def _method(value: Any, read: Callable[[Any], MethodSettings]) -> Method:
     return method_named(**read({"name": value} if isinstance(value, str) else value).model_dump())
 
 
+def store_url(value: str) -> str:
+    """The URL of a bucket, checked."""
+    url = urlsplit(value)
+    if url.scheme != "s3" or not url.netloc or "@" in url.netloc or url.query or url.fragment:
+        raise ValueError("is not the URL of a bucket; write s3://BUCKET/PREFIX")
+    return value.rstrip("/")
+
+
 def _ledger_url(value: str) -> str:
     try:
         url = urlsplit(value)
@@ -859,6 +867,8 @@ class Recipe(Section):
     ledger: Annotated[str, AfterValidator(_ledger_url)] | None = None
     """A PostgreSQL database for runs of several hosts, postgresql+psycopg://USER@HOST/DATABASE; else SQLite in the run
     folder. S3T_LEDGER overrides it. A password belongs there, or into PGPASSWORD or ~/.pgpass."""
+    store: Annotated[str, AfterValidator(store_url)] | None = None
+    """A bucket for slices and artifacts, s3://BUCKET/PREFIX; else the run folder."""
 
     @model_validator(mode="before")
     @classmethod

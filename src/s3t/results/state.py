@@ -120,6 +120,8 @@ class Status(Result):
     """Exports that are not withdrawn, the oldest first."""
     ledger: str
     """The ledger's database: SQLite, or PostgreSQL and its host."""
+    store: str | None
+    """The bucket of slices and artifacts; null if they are in the run folder."""
     forecast: Forecast | None = None
     """Expected number of further deletions that the run takes, without repair; null if it was not asked for, or
     cannot be computed."""

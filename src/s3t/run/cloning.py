@@ -16,24 +16,26 @@ from functools import partial
 from pathlib import Path
 
 from s3t.aftermath import NO_RUN_MADE, NOTHING_CHANGED, after_refusal
-from s3t.deletion.unfinished import new_folder, remove_unfinished
+from s3t.deletion.unfinished import new_folder, remove_run, remove_unfinished
 from s3t.deletion.witness import Witness
 from s3t.errors import InputError, StorageError
-from s3t.ledger import Clone
+from s3t.ledger import Clone, Snapshot
 from s3t.ledger.engines import address_of
 from s3t.ledger.locks import hold
-from s3t.run.creation import check_free
+from s3t.run.creation import check_free, check_store
 from s3t.run.parts import Parts
 from s3t.store.artifacts import blobs_of
+from s3t.store.blobs import open_blobs
 from s3t.store.disk import (
+    OpenedFolder,
     append_durably,
     make_folder,
-    remove_folder_durably,
     storage_errors,
     sync_folder,
     write_durably,
 )
 from s3t.store.folder import (
+    Description,
     Home,
     Layout,
     lasting_identity,
@@ -45,12 +47,15 @@ from s3t.store.folder import (
 from s3t.store.slices import version_name
 
 
-def clone(parts: Parts, to: Path) -> None:
-    """Make a run of its own identity from an open one, beside which it serves at once.
+def clone(parts: Parts, to: Path, *, store: str | None = None) -> None:
+    """Make a run of its own identity from an open one, beside which it serves at once. Its slices and artifacts go to
+    the bucket `store`, or where the run's are.
 
     A run whose secret was destroyed is refused: what it holds cannot be told any more.
     """
     check_free(to)
+    if store is not None:
+        check_store(store, "the command")
     parts.check_changeable()
     parts.check_trainable()
     made = Layout(new_folder(Path(os.path.realpath(to))))
@@ -65,11 +70,11 @@ def clone(parts: Parts, to: Path) -> None:
             try:
                 made.root.mkdir(mode=0o700)
                 sync_folder(to.parent)
-                _fill(parts, made, to, note)
+                _fill(parts, made, to, note, store=store)
                 sync_folder(to.parent)
             finally:
                 with suppress(StorageError, OSError):  # else the next erasure removes it
-                    remove_folder_durably(made.root)
+                    remove_run(made.root)
                     with parts.ledger.writing() as transaction:
                         transaction.rows.discard([note])
 
@@ -79,6 +84,8 @@ def adopt(parts: Parts) -> None:
     layout = parts.layout
     if moved_error(layout, run=parts.description.run) is None:
         raise InputError("the folder", f"{layout.root} is the run itself, not a copy; name a folder to copy it to")
+    if parts.description.store is not None:
+        raise InputError("the folder", f"its slices are in {parts.description.store}, and no copy; clone the run itself")
     parts.check_trainable()
     with after_refusal(NOTHING_CHANGED), hold(parts.lock), storage_errors("making the copy a run of its own"):
         description = read_description(layout).model_copy(update={"run": secrets.token_hex(8)})
@@ -104,27 +111,33 @@ def adopt(parts: Parts) -> None:
         write_home(layout, Home.of(layout.root))
 
 
-def _fill(parts: Parts, made: Layout, to: Path, note: Clone) -> None:
+def _copy_blobs(parts: Parts, snapshot: Snapshot, made: Layout, description: Description) -> None:
+    """Copy what a snapshot names of slices and artifacts; what is missing is missing there, too."""
+    within = OpenedFolder.of(made.root)
+    slices = [version_name(place, each.digest) for place, each in snapshot.slices.items()]
+    artifacts = [name for stage, key in snapshot.stages.items() for name in blobs_of(stage.shard, key)]
+    for kind, source, names in (("slices", parts.slices.blobs, slices), ("artifacts", parts.store.blobs, artifacts)):
+        to = open_blobs(made, description, kind, within=within)
+        for name in sorted(names):
+            with suppress(FileNotFoundError), source.open(name) as file:
+                to.put(name, file.read())
+
+
+def _fill(parts: Parts, made: Layout, to: Path, note: Clone, *, store: str | None) -> None:
     """Write a run's folder beside its place, and move it there."""
     description = read_description(parts.layout).model_copy(update={"run": secrets.token_hex(8)})
+    if store is not None:
+        description = description.model_copy(update={"store": store})
     write_description(made, description, parts.secret)  # first: what a killed process leaves is taken away by it
     address = address_of(made, description)
     ledger = parts.ledger.clone(address)
     try:
         with ledger.writing() as transaction:
             transaction.rows.discard([note])  # it is this run itself
-        snapshot = ledger.snapshot()
         source = parts.layout
-        artifacts = [
-            source.artifacts / name for stage, key in snapshot.stages.items() for name in blobs_of(stage.shard, key)
-        ]
-        paths = [
-            *(source.recipe, source.secret, source.public),
-            *(source.slices / version_name(place, each.digest) for place, each in snapshot.slices.items()),
-            *sorted(artifacts),
-        ]
-        for path in filter(Path.is_file, paths):
+        for path in filter(Path.is_file, (source.recipe, source.secret, source.public)):
             write_durably(made.root / path.relative_to(source.root), partial(shutil.copyfile, path), tmp=made.tmp)
+        _copy_blobs(parts, ledger.snapshot(), made, description)
         make_folder(made.artifacts)
         write_home(made, Home.of(made.root, named=to))
         Witness.of_run(description.run).catch_up(ledger)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import os
 import secrets
-import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,16 +15,18 @@ import pyarrow as pa
 
 from s3t.aftermath import NO_RUN_MADE, RUN_MADE, after_refusal
 from s3t.core import Order, Place, Secret
-from s3t.deletion.unfinished import new_folder, remove_unfinished
+from s3t.deletion.unfinished import new_folder, remove_run, remove_unfinished
 from s3t.engine import cores_worth
-from s3t.errors import InputError, RecipeError, RunFolderError
+from s3t.errors import InputError, RecipeError, RunFolderError, StorageError
 from s3t.events import Progress, WorkWarning, silent
+from s3t.extras import how_to_install
 from s3t.files import is_folder, reason_of, too_long
 from s3t.ledger import Ledger, SliceState
 from s3t.ledger.engines import VARIABLE, address_of, without_password
 from s3t.ledger.filling import WaitingRecords, record_rows
 from s3t.orders import KNOW_NO_PRIOR, orders_of_shards
 from s3t.recipe import Recipe, RepairAsNeeded, recipe_from
+from s3t.recipe.schema import store_url
 from s3t.records.ingest import ingest_into
 from s3t.records.public import public_digest, public_records, write_public
 from s3t.records.reading import Data
@@ -73,6 +75,7 @@ def create_run(
             version=__version__,
             run=secrets.token_hex(8),
             ledger=ledger,
+            store=recipe.store,
             labels=checked.labels,
             orders=_orders(checked.recipe, progress or silent),
             base_digest=checked.base_digest,
@@ -113,7 +116,8 @@ def _made(
             finally:
                 ledger.close()
         finally:
-            shutil.rmtree(part, ignore_errors=True)
+            with suppress(StorageError, OSError):  # else the next init, or a deletion in a run of that name, removes it
+                remove_run(part)
     with after_refusal(RUN_MADE), storage_errors(f"confirming the name of the run {path}"):
         sync_folder(path.parent)
     return (*notices.sentences(), *copies_elsewhere(data))
@@ -164,6 +168,8 @@ def _checked(recipe: Recipe, data: Data, recipe_name: str, *, public_data: bool,
     except InputError as error:
         problems.append(error)
     try:
+        if recipe.store is not None:
+            check_store(recipe.store, recipe_name)
         digest, resolved_recipe = _check_model(recipe)
     except InputError as error:
         problems.append(RecipeError(recipe_name, error.problems))
@@ -183,6 +189,19 @@ def _checked(recipe: Recipe, data: Data, recipe_name: str, *, public_data: bool,
     return _Checked(
         base_digest=digest, recipe=resolved_recipe, secret=secret, records=split, labels=labels, public=public
     )
+
+
+def check_store(url: str, where: str) -> None:
+    """Try whether a bucket can hold a run."""
+    try:
+        from s3t.store.buckets import try_out  # here: obstore is an extra
+
+        with after_refusal(NO_RUN_MADE):
+            try_out(store_url(url))
+    except ImportError as error:
+        raise InputError(where, f"store: needs a library ({error}); install it with: {how_to_install('s3')}") from error
+    except ValueError as error:
+        raise InputError(where, f"store: {url} {error}") from error
 
 
 def _check_model(recipe: Recipe) -> tuple[str, Recipe]:
@@ -221,7 +240,7 @@ def _write(
     if checked.public is not None:
         write_public(layout.public, checked.public, tmp=layout.tmp)
     make_folder(layout.artifacts)
-    slices = slices_of(layout, secret, within=OpenedFolder.of(layout.root))
+    slices = slices_of(layout, description, secret, within=OpenedFolder.of(layout.root))
     states: dict[Place, SliceState] = {}
     for place, rows in checked.records.items():
         states[place] = SliceState(records=rows.num_rows, digest=slices.put(place, rows), pending=False)

@@ -36,7 +36,7 @@ from s3t.run.latest import Latest
 from s3t.run.orders import Orders
 from s3t.run.upkeep import Upkeep
 from s3t.store.artifacts import Artifacts, Manifest
-from s3t.store.blobs import LocalBlobs
+from s3t.store.blobs import open_blobs
 from s3t.store.disk import OpenedFolder, storage_errors
 from s3t.store.folder import Description, Home, Layout, check_files, moved_error, read_layout, write_home
 from s3t.store.secret import VARIABLE as SECRET_VARIABLE
@@ -110,8 +110,8 @@ class Parts:
             part = training_part(recipe, labels=description.labels, validation=description.validation)
             self.key_inputs = KeyInputs(secret=secret, base_digest=description.base_digest, training_part=part)
             self.orders = Orders(layout, description, secret)
-            self.store = Artifacts(LocalBlobs(layout.artifacts, tmp=layout.tmp, within=folder))
-            self.slices = slices_of(layout, secret, within=folder)
+            self.store = Artifacts(open_blobs(layout, description, "artifacts", within=folder))
+            self.slices = slices_of(layout, description, secret, within=folder)
             # Not of `self`: a cycle would keep a dropped run's session open.
             slices, store, key_inputs, public = self.slices, self.store, self.key_inputs, self.public
 
@@ -293,6 +293,6 @@ def _checked_secret(
     return secret
 
 
-def slices_of(layout: Layout, secret: Secret, *, within: OpenedFolder) -> Slices:
-    """The slices in a run's folder; `within`: as it was opened."""
-    return Slices(blobs=LocalBlobs(layout.slices, tmp=layout.tmp, within=within), secret=secret, run=layout.root)
+def slices_of(layout: Layout, description: Description, secret: Secret, *, within: OpenedFolder) -> Slices:
+    """The slices of a run; `within`: its folder as it was opened."""
+    return Slices(blobs=open_blobs(layout, description, "slices", within=within), secret=secret, run=layout.root)

@@ -72,6 +72,7 @@ def status_of(parts: Parts, inventory: Inventory, *, full: bool = False) -> Stat
         erase_within=recipe.deletion.erase_within,
         exports=exports_of(standing, to_withdraw),
         ledger=parts.ledger.kind,
+        store=description.store,
         forecast=forecast_now(inventory, recipe) if full else None,
     )
 

@@ -137,17 +137,20 @@ class Run:
             return deleting.reconcile(run.parts)
 
     @classmethod
-    def clone(cls, path: str | Path, to: str | Path) -> Run:
+    def clone(cls, path: str | Path, to: str | Path, *, store: str | None = None) -> Run:
         """Copy a run as a run of its own, with its own memory of deletions. Later deletions must be made in both.
 
+        `store`: a bucket for its slices and artifacts, s3://BUCKET/PREFIX, if they are not to be where the run's are.
+
         Raises:
+            InputError: the bucket cannot hold a run.
             RunFolderError: `to` exists.
             MovedError: `path` is a copy of a folder itself: `adopt` it.
         """
         from s3t.run.cloning import clone
 
         with cls.open(path) as run:
-            clone(run.parts, Path(to))
+            clone(run.parts, Path(to), store=store)
         return cls.open(to)
 
     @classmethod

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 
 from s3t.core import Stage
 from s3t.errors import IntegrityError
-from s3t.store.blobs import LocalBlobs
+from s3t.store.blobs import Blobs
 
 _TENSORS, _MANIFEST = ".safetensors", ".json"
 _NAME = re.compile(rf"shard-(\d+)/([^/]+)({_TENSORS}|{_MANIFEST})")
@@ -74,7 +74,7 @@ class Artifacts:
     key.
     """
 
-    def __init__(self, blobs: LocalBlobs) -> None:
+    def __init__(self, blobs: Blobs) -> None:
         self.blobs = blobs
 
     def put(self, shard: int, key: str, content: bytes, manifest: Manifest) -> None:
@@ -92,12 +92,12 @@ class Artifacts:
         except (OSError, ValidationError) as error:
             raise IntegrityError(f"artifact {name} cannot be read ({error}); run `s3t repair`") from error
         if hashlib.sha256(content).hexdigest() != manifest.sha256:
-            problem = "its bytes are not those that its manifest names; remove the file"
+            problem = "its bytes are not those that its manifest names; remove it"
         elif (manifest.key, manifest.shard) != (key, shard):
-            problem = "its manifest is that of another stage; remove both files"
+            problem = "its manifest is that of another stage; remove both"
         else:
             return Artifact(content=content, manifest=manifest)
-        raise IntegrityError(f"artifact {name}: {problem} from the run's folder artifacts, then run `s3t repair`")
+        raise IntegrityError(f"artifact {self.blobs.where(name)}: {problem}, then run `s3t repair`")
 
     def manifest(self, shard: int, key: str) -> Manifest | None:
         """A manifest, its artifact not looked at; None if it cannot be read."""

@@ -7,18 +7,44 @@ import secrets
 from collections.abc import Collection, Set
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, Literal, TypeAlias, get_args
 
-from s3t.errors import IntegrityError, MovedError
-from s3t.store.disk import OpenedFolder, remove_durably, sync_folder, write_bytes_durably
+from s3t.errors import IntegrityError, MovedError, RunFolderError
+from s3t.extras import how_to_install
+from s3t.store.disk import OpenedFolder, remove_durably, storage_errors, sync_folder, write_bytes_durably
+from s3t.store.folder import Description, Layout
+
+if TYPE_CHECKING:
+    from s3t.store.buckets import BucketBlobs
+
+Blobs: TypeAlias = "LocalBlobs | BucketBlobs"
+Kind: TypeAlias = Literal["slices", "artifacts"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+def open_blobs(layout: Layout, description: Description, kind: Kind, *, within: OpenedFolder) -> Blobs:
+    """A run's blobs of a kind: in its folder, `within`, or in the bucket that its description names."""
+    if description.store is None:
+        return LocalBlobs(layout.root / kind, tmp=layout.tmp, within=within)
+    try:
+        from s3t.store.buckets import BucketBlobs  # here: obstore is an extra
+    except ImportError as error:
+        raise RunFolderError(
+            str(layout.root), f"its store is a bucket ({error}); install the library with: {how_to_install('s3')}"
+        ) from error
+    with storage_errors(f"using {description.store}"):
+        return BucketBlobs(f"{description.store}/{description.run}/{kind}")
 
 
 class LocalBlobs:
     """A folder with a file for each blob, written elsewhere on the same file system and renamed when it is whole.
 
     Names are relative paths, such as shard-000/KEY.json, derived from content: no blob is ever replaced. All methods
-    raise OSError where the store refuses. Another store is a class with the same methods.
+    raise OSError where the store refuses. `BucketBlobs` has the same methods.
     """
+
+    remote = False
+    """True if every request takes a while: then nothing is listed but by jobs of its own."""
 
     def __init__(self, folder: Path, *, tmp: Path, within: OpenedFolder) -> None:
         self._folder = folder
@@ -27,6 +53,10 @@ class LocalBlobs:
 
     def path(self, name: str) -> Path:
         return self._folder / name
+
+    def where(self, name: str) -> str:
+        """The blob's place, for messages."""
+        return str(self.path(name))
 
     def put(self, name: str, content: bytes) -> None:
         """Store a blob, durably and whole. Raises IntegrityError if other content has the name already."""

@@ -59,6 +59,8 @@ class Description(BaseModel, frozen=True, extra="forbid", hide_input_in_errors=T
     """Random id of the run; a copy of its folder has the same."""
     ledger: str | None
     """The URL of its ledger's database, without a password; None for SQLite in the run folder."""
+    store: str | None
+    """The URL below which slices and artifacts are, without the run's id; None for the run folder."""
     labels: tuple[str, ...]
     """Labels in the head's order; empty for a regression."""
     orders: tuple[tuple[Order, ...], ...]

@@ -27,7 +27,7 @@ from s3t.store.rows import Cells, canonical_bytes, contents
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from s3t.store.blobs import LocalBlobs
+    from s3t.store.blobs import Blobs
 
 _NAME = re.compile(r"shard-(\d+)/slice-(\d+)(?:\.(\d+))?-([0-9a-f]{64})\.parquet")
 
@@ -44,7 +44,7 @@ def version_name(place: Place, digest: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Slices:
-    blobs: LocalBlobs
+    blobs: Blobs
     secret: Secret
     run: Path
     """The run's folder, for messages."""
@@ -94,7 +94,7 @@ class Slices:
         self.blobs.erase([version_name(place, digest) for place, digest in versions])
 
     def where(self, place: Place, digest: str) -> str:
-        return f"{self.run}/slices/{version_name(place, digest)}"
+        return self.blobs.where(version_name(place, digest))
 
     def read(self, place: Place, digest: str, columns: list[str] | None = None) -> pa.Table:
         """A version; or some columns, and nothing else of it: then its digest is not looked at."""

@@ -1,0 +1,174 @@
+"""Blobs in a bucket of an object store that speaks Amazon S3's protocol, by obstore.
+
+A put asks the server to create, and the server refuses where the name is taken. What is deleted has to be gone. So a
+bucket whose server overwrites, or keeps versions, is refused: when a run is made (`try_out`), and before anything is
+removed, since somebody may have switched versions on.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import re
+import secrets
+from collections.abc import Collection, Iterator, Set
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from typing import BinaryIO
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError, UnauthenticatedError
+from obstore.store import S3Store
+
+from s3t.errors import IntegrityError
+
+_TIME_FOR_A_REQUEST = timedelta(minutes=10)  # one carries a whole slice
+_TIME_FOR_RETRIES = timedelta(seconds=60)
+_HEADS_AT_ONCE = 16
+
+
+class BucketBlobs:
+    """Blobs below s3://BUCKET/PREFIX; credentials, region and endpoint come from the environment, as for the AWS
+    command line. A blob is put whole or not at all, and nothing of an unfinished put is to be seen.
+
+    The methods are those of `LocalBlobs`, and raise OSError likewise.
+    """
+
+    remote = True
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        plain = os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true")
+        endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+        if endpoint.startswith("http:") and not plain:
+            raise OSError(errno.EPERM, f"{endpoint} is not encrypted; if that is meant, set AWS_ALLOW_HTTP=true", url)
+        with _refusals(url):
+            self._store = S3Store.from_url(
+                url,
+                client_options={
+                    "timeout": _TIME_FOR_A_REQUEST,
+                    "connect_timeout": timedelta(seconds=10),
+                    "allow_http": plain,
+                },
+                retry_config={"max_retries": 6, "retry_timeout": _TIME_FOR_RETRIES},
+                credential_provider=None if "AWS_ACCESS_KEY_ID" in os.environ else _credentials(),
+            )
+
+    def where(self, name: str) -> str:
+        return f"{self._url}/{name}"
+
+    def put(self, name: str, content: bytes) -> None:
+        """Store a blob. Raises IntegrityError if other content has the name already."""
+        with _refusals(self.where(name)):
+            try:
+                self._create(name, content)
+            except AlreadyExistsError:  # by a killed process, or by a request of ours whose answer was lost
+                with self.open(name) as file:
+                    if file.read() != content:
+                        raise IntegrityError(
+                            f"{self.where(name)}: other bytes are there already; run `s3t erase`, then try again"
+                        ) from None
+
+    def _create(self, name: str, content: bytes) -> None:
+        made = obstore.put(self._store, name, content, mode="create")
+        if made.get("version") is not None:
+            raise OSError(errno.EPERM, "the bucket keeps versions of what is deleted", self.where(name))
+
+    def open(self, name: str) -> BinaryIO:
+        """A blob, read into memory. Raises FileNotFoundError if it is not there."""
+        with _refusals(self.where(name)):
+            return io.BytesIO(obstore.get(self._store, name).bytes().to_bytes())
+
+    def erase(self, names: Collection[str]) -> None:
+        """Remove blobs; one that is not there is no error."""
+        if names:
+            with _refusals(self._url):
+                probe = f"probe-{secrets.token_hex(8)}"
+                self._create(probe, b"")  # before anything goes: a bucket that keeps versions keeps what is removed
+                obstore.delete(self._store, [*sorted(names), probe])
+
+    def sizes(self, names: Collection[str]) -> dict[str, int]:
+        """Size of each of the named blobs that is there, in bytes."""
+
+        def size(name: str) -> int | None:
+            with suppress(FileNotFoundError), _refusals(self.where(name)):
+                return obstore.head(self._store, name)["size"]
+            return None
+
+        with ThreadPoolExecutor(_HEADS_AT_ONCE) as pool:
+            sizes = dict(zip(names, pool.map(size, names), strict=True))
+        return {name: found for name, found in sizes.items() if found is not None}
+
+    def names(self) -> set[str]:
+        """Every blob that is there."""
+        with _refusals(self._url):
+            return {meta["path"] for chunk in obstore.list(self._store) for meta in chunk}
+
+    def parts(self) -> set[str]:
+        return set()
+
+    def erase_parts(self, parts: Collection[str], *, sparing: Set[str]) -> None:
+        pass
+
+
+def try_out(url: str) -> None:
+    """Check that a bucket can hold a run: with credentials that may put, read, list and delete, a server that refuses
+    to overwrite, and without versions. Raises ValueError with what it cannot.
+    """
+    doing, name = "take a new object", f"probe-{secrets.token_hex(8)}"
+    try:
+        blobs = BucketBlobs(url)
+        blobs.put(name, b"1")
+        doing = "refuse to overwrite an object (If-None-Match); deletions need that"
+        with suppress(IntegrityError):
+            blobs.put(name, b"2")
+            raise ValueError(f"the server did not {doing}")
+        doing = "give an object back"
+        with blobs.open(name) as file:
+            if file.read() != b"1":
+                raise ValueError(f"the server did not {doing}")
+        doing = "list its objects"
+        if name not in blobs.names():
+            raise ValueError(f"the server did not {doing}")
+        doing = "delete an object"
+        blobs.erase([name])
+        if blobs.sizes([name]):
+            raise ValueError(f"the server did not {doing}")
+    except FileNotFoundError:
+        raise ValueError("is not there: make the bucket first") from None
+    except OSError as error:
+        raise ValueError(f"could not {doing}: {error.strerror}") from error
+
+
+def _credentials():  # type: ignore[no-untyped-def]
+    from obstore.auth.boto3 import Boto3CredentialProvider  # here: it takes a while
+
+    try:
+        return Boto3CredentialProvider()
+    except ValueError as error:
+        raise OSError(errno.EACCES, "there are no credentials (AWS_ACCESS_KEY_ID, AWS_PROFILE)") from error
+
+
+_CODE = re.compile(r"<Code>(\w+)</Code>")  # of an answer
+_CAUSE = re.compile(r".* - (.+)")  # of a request that had none
+
+
+@contextmanager
+def _refusals(where: str) -> Iterator[None]:
+    """Turn the store's errors into OSErrors with its reason; they repeat whole requests and answers."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise FileNotFoundError(errno.ENOENT, "No such object", where) from None
+    except (PermissionDeniedError, UnauthenticatedError) as error:
+        raise OSError(errno.EACCES, f"the credentials may not ({_reason(error)})", where) from None
+    except BaseError as error:
+        raise OSError(errno.EREMOTEIO, _reason(error), where) from None
+
+
+def _reason(error: BaseError) -> str:
+    told = str(error)
+    found = _CODE.search(told) or _CAUSE.search(told)
+    return found[1] if found else told.splitlines()[0]

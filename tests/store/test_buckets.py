@@ -1,0 +1,189 @@
+"""Runs whose slices and artifacts are in a bucket, on moto's server behind a proxy."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+import s3t
+from testing import buckets, tiny
+from tests.deletion.scanner import spellings
+
+TABLE = tiny.text_table()
+SMALL = {"partition": {"shards": 1}, "sequences": {"budget": 2}, "training": {"epochs": 1}}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with buckets.moto() as address:
+        yield address
+
+
+@pytest.fixture
+def bucket(server, tmp_path, monkeypatch) -> Iterator[buckets.Bucket]:
+    with buckets.bucket_at(server, f"of-{abs(hash(tmp_path))}", monkeypatch.setenv) as made:
+        yield made
+
+
+def created(folder, model, *, bucket=None):
+    store = {} if bucket is None else {"store": bucket.url}
+    return s3t.Run.create(folder, recipe=tiny.recipe(model, **SMALL, **store), data=TABLE)
+
+
+def stored(run):
+    """Slices and artifacts in a run's folder, by name as in a bucket."""
+    files = tiny.all_files(run)
+    return {name: content for name, content in files.items() if name.startswith(("slices/", "artifacts/"))}
+
+
+def test_the_bytes_are_those_of_a_folder_and_nothing_of_a_deleted_record_stays(bucket, text_model, tmp_path):
+    texts, answers, before = list(TABLE.text), [], {}
+    for name, where in (("folder", None), ("bucket", bucket)):
+        with created(tmp_path / name, text_model, bucket=where) as run:
+            run.train()
+            before = bucket.objects()
+            run.delete(records=["r3"])
+            run.repair()
+            answers.append(run.predict(texts).to_json())
+            assert run.audit(replay=1).ok
+    assert answers[0]["predictions"] == answers[1]["predictions"]
+    assert bucket.objects() == stored(tmp_path / "folder")
+    assert not stored(tmp_path / "bucket")
+    held = [word for word in spellings(texts[3]) if any(word in each for each in before.values())]
+    assert held
+    assert not [word for word in held if any(word in each for each in bucket.objects().values())]
+
+
+@pytest.mark.parametrize(
+    ("fault", "method", "said"),
+    [
+        ("overwrite", "PUT", "did not refuse to overwrite an object"),
+        ("403", "PUT", "could not take a new object: the credentials may not (AccessDenied)"),
+        ("403", "POST", "could not delete an object: the credentials may not (AccessDenied)"),
+        ("versions", "", "could not take a new object: the bucket keeps versions of what is deleted"),
+        ("http", "", "is not encrypted; if that is meant, set AWS_ALLOW_HTTP=true"),
+        ("no bucket", "", "is not there: make the bucket first"),
+    ],
+)
+def test_a_bucket_that_cannot_hold_a_run_is_refused(fault, method, said, bucket, text_model, tmp_path, monkeypatch):
+    if fault == "versions":
+        switch_versions_on(bucket)
+    elif fault == "http":
+        monkeypatch.delenv("AWS_ALLOW_HTTP")
+    elif fault == "no bucket":
+        bucket.client.delete_bucket(Bucket=bucket.name)
+    else:
+        bucket.fault = lambda what, path: fault if what == method else None
+    with pytest.raises(s3t.InputError) as refused:
+        created(tmp_path / "run", text_model, bucket=bucket)
+    assert said in str(refused.value)
+    assert buckets.CREDENTIALS["AWS_SECRET_ACCESS_KEY"] not in str(refused.value)
+    assert not (tmp_path / "run").exists()
+    if fault != "no bucket":
+        assert all("probe-" in name for name in bucket.objects())
+
+
+def switch_versions_on(bucket):
+    bucket.client.put_bucket_versioning(Bucket=bucket.name, VersioningConfiguration={"Status": "Enabled"})
+
+
+def test_nothing_is_removed_where_versions_were_switched_on_since(bucket, text_model, tmp_path):
+    with created(tmp_path / "run", text_model, bucket=bucket) as run:
+        run.train()
+        before = bucket.objects()
+        switch_versions_on(bucket)
+        with pytest.raises(s3t.StorageError, match="the bucket keeps versions of what is deleted.*out of use already"):
+            run.delete(records=["r3"])
+        assert before.items() <= bucket.objects().items()
+        (deletion,) = run.status().unfinished
+        assert (deletion.effective_at is not None, deletion.erased_at) == (True, None)
+
+
+def test_opening_answering_and_deleting_list_nothing(bucket, text_model, tmp_path):
+    with created(tmp_path / "run", text_model, bucket=bucket) as run:
+        run.train()
+    bucket.requests.clear()
+    with s3t.Run.open(tmp_path / "run") as run:
+        assert bucket.requests == []
+        run.predict(["w1 w2"])
+        run.delete(records=["r3"])
+        run.erase()
+    listings = [path for method, path in bucket.requests if "list-type" in path]
+    assert len(listings) == 2  # what the operator erases is looked for everywhere: slices and artifacts
+
+
+def test_requests_whose_answers_are_lost_change_no_byte(bucket, text_model, tmp_path):
+    met = set()
+
+    def once(method, path):
+        return None if method != "PUT" or path in met or met.add(path) else "told as failed"
+
+    with created(tmp_path / "folder", text_model) as run:
+        run.train()
+    with created(tmp_path / "run", text_model, bucket=bucket) as run:
+        bucket.fault = once
+        run.train()
+    assert met
+    assert bucket.objects() == stored(tmp_path / "folder")
+
+
+def test_a_lost_stage_is_trained_again_and_strays_are_told(bucket, text_model, tmp_path):
+    with created(tmp_path / "run", text_model, bucket=bucket) as run:
+        run.train()
+        whole = bucket.objects()
+        lost = next(name for name in whole if name.endswith(".safetensors"))
+        key = f"models/{run.parts.description.run}/{lost}"
+        bucket.client.delete_object(Bucket=bucket.name, Key=key)
+        bucket.client.put_object(Bucket=bucket.name, Key=key.replace(".safetensors", "0.safetensors"), Body=b"1")
+        assert not run.audit().ok
+        run.repair()
+        run.erase()
+        assert run.audit().ok
+    assert bucket.objects() == whole
+
+
+def test_a_clone_takes_a_run_into_a_bucket_and_is_a_run_of_its_own(bucket, text_model, tmp_path):
+    with created(tmp_path / "run", text_model) as run:
+        run.train()
+        expected = run.predict(["w1 w2"]).to_json()["predictions"]
+    with s3t.Run.clone(tmp_path / "run", tmp_path / "copy", store=bucket.url) as copy:
+        assert bucket.objects() == stored(tmp_path / "run")
+        assert copy.predict(["w1 w2"]).to_json()["predictions"] == expected
+        assert copy.status().store == bucket.url
+        with s3t.Run.clone(tmp_path / "copy", tmp_path / "third") as third:  # where the run's are
+            third.delete(records=["r3"])
+        assert copy.audit().ok
+
+
+def test_the_objects_of_a_killed_init_go_with_the_next(bucket, text_model, tmp_path):
+    met = []
+
+    def from_the_second_slice(method, path):
+        if "slices" in path:
+            met.append(path)
+        return "403" if len(met) > 4 else None  # nothing can be removed any more, as where the process was killed
+
+    bucket.fault = from_the_second_slice
+    with pytest.raises(s3t.StorageError, match=r"the credentials may not .*no run was made"):
+        created(tmp_path / "run", text_model, bucket=bucket)
+    (left,) = tmp_path.glob(".run.init-*")
+    assert len(bucket.objects()) == 1
+    *name, process, number = left.name.split("-")
+    dead = next(each for each in range(2**22 - 1, 2, -1) if not psutil.pid_exists(each))
+    left.rename(left.with_name("-".join([*name, str(dead), number])))
+    bucket.fault = lambda method, path: None
+    with created(tmp_path / "run", text_model, bucket=bucket) as run:
+        pages = bucket.client.list_objects_v2(Bucket=bucket.name, Prefix="models/")
+        assert {each["Key"].split("/")[1] for each in pages["Contents"]} == {run.parts.description.run}
+    assert not [*tmp_path.glob(".run.init-*")]
+
+
+def test_a_copied_folder_is_told_that_its_slices_are_no_copy(bucket, text_model, tmp_path):
+    with created(tmp_path / "run", text_model, bucket=bucket):
+        pass
+    shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    with pytest.raises(s3t.InputError, match="its slices are in s3://.*clone the run itself"):
+        s3t.Run.adopt(tmp_path / "copy")
