@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import http.client
 import logging
+import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal
@@ -122,6 +125,23 @@ def moto() -> Iterator[str]:
         yield "{}:{}".format(*server.get_host_and_port())
     finally:
         server.stop()
+
+
+@contextmanager
+def ministack() -> Iterator[str]:
+    """ministack's server, a process of its own: its HOST:PORT."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    command = [sys.executable, "-m", "hypercorn", "ministack.app:app", "--bind", address]  # alone it listens for all
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+        try:
+            for _ in range(600):
+                with suppress(OSError), closing(socket.create_connection(tuple(address.split(":")), timeout=1)):
+                    break
+                time.sleep(0.1)
+            yield address
+        finally:
+            server.terminate()
 
 
 @contextmanager

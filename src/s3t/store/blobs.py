@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO, Literal, TypeAlias, get_args
 
 from s3t.errors import IntegrityError, MovedError, RunFolderError
 from s3t.extras import how_to_install
-from s3t.store.disk import OpenedFolder, remove_durably, storage_errors, sync_folder, write_bytes_durably
+from s3t.store.disk import OpenedFolder, remove_durably, sync_folder, write_bytes_durably
 from s3t.store.folder import Description, Layout
 
 if TYPE_CHECKING:
@@ -32,8 +32,7 @@ def open_blobs(layout: Layout, description: Description, kind: Kind, *, within: 
         raise RunFolderError(
             str(layout.root), f"its store is a bucket ({error}); install the library with: {how_to_install('s3')}"
         ) from error
-    with storage_errors(f"using {description.store}"):
-        return BucketBlobs(f"{description.store}/{description.run}/{kind}")
+    return BucketBlobs(f"{description.store}/{description.run}/{kind}")
 
 
 class LocalBlobs:

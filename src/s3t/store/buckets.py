@@ -16,24 +16,26 @@ from collections.abc import Collection, Iterator, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import S3Store
 
-from s3t.errors import IntegrityError
+from s3t.errors import IntegrityError, StorageError
 
 _TIME_FOR_A_REQUEST = timedelta(minutes=10)  # one carries a whole slice
 _TIME_FOR_RETRIES = timedelta(seconds=60)
 _HEADS_AT_ONCE = 16
+_PROBE = "probe"
 
 
 class BucketBlobs:
     """Blobs below s3://BUCKET/PREFIX; credentials, region and endpoint come from the environment, as for the AWS
     command line. A blob is put whole or not at all, and nothing of an unfinished put is to be seen.
 
-    The methods are those of `LocalBlobs`, and raise OSError likewise.
+    The methods are those of `LocalBlobs`. They raise StorageError where the bucket refuses or does not answer: that is
+    no damage.
     """
 
     remote = True
@@ -43,7 +45,7 @@ class BucketBlobs:
         plain = os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true")
         endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
         if endpoint.startswith("http:") and not plain:
-            raise OSError(errno.EPERM, f"{endpoint} is not encrypted; if that is meant, set AWS_ALLOW_HTTP=true", url)
+            raise StorageError(f"{endpoint} is not encrypted", remedy="if that is meant, set AWS_ALLOW_HTTP=true")
         with _refusals(url):
             self._store = S3Store.from_url(
                 url,
@@ -63,7 +65,7 @@ class BucketBlobs:
         """Store a blob. Raises IntegrityError if other content has the name already."""
         with _refusals(self.where(name)):
             try:
-                self._create(name, content)
+                self._put(name, content, mode="create")
             except AlreadyExistsError:  # by a killed process, or by a request of ours whose answer was lost
                 with self.open(name) as file:
                     if file.read() != content:
@@ -71,10 +73,13 @@ class BucketBlobs:
                             f"{self.where(name)}: other bytes are there already; run `s3t erase`, then try again"
                         ) from None
 
-    def _create(self, name: str, content: bytes) -> None:
-        made = obstore.put(self._store, name, content, mode="create")
+    def _put(self, name: str, content: bytes, *, mode: Literal["create", "overwrite"]) -> None:
+        made = obstore.put(self._store, name, content, mode=mode)
         if made.get("version") is not None:
-            raise OSError(errno.EPERM, "the bucket keeps versions of what is deleted", self.where(name))
+            raise StorageError(
+                f"the bucket of {self._url} keeps versions of what is deleted",
+                remedy="clone the run into a bucket without them (s3t clone --store)",
+            )
 
     def open(self, name: str) -> BinaryIO:
         """A blob, read into memory. Raises FileNotFoundError if it is not there."""
@@ -85,9 +90,8 @@ class BucketBlobs:
         """Remove blobs; one that is not there is no error."""
         if names:
             with _refusals(self._url):
-                probe = f"probe-{secrets.token_hex(8)}"
-                self._create(probe, b"")  # before anything goes: a bucket that keeps versions keeps what is removed
-                obstore.delete(self._store, [*sorted(names), probe])
+                self._put(_PROBE, b"", mode="overwrite")  # first: a bucket with versions keeps what is removed
+                obstore.delete(self._store, [*sorted(names), _PROBE])
 
     def sizes(self, names: Collection[str]) -> dict[str, int]:
         """Size of each of the named blobs that is there, in bytes."""
@@ -138,8 +142,8 @@ def try_out(url: str) -> None:
             raise ValueError(f"the server did not {doing}")
     except FileNotFoundError:
         raise ValueError("is not there: make the bucket first") from None
-    except OSError as error:
-        raise ValueError(f"could not {doing}: {error.strerror}") from error
+    except StorageError as error:
+        raise ValueError(f"could not {doing}: {error.reason}; {error.remedy}") from error
 
 
 def _credentials():  # type: ignore[no-untyped-def]
@@ -148,24 +152,25 @@ def _credentials():  # type: ignore[no-untyped-def]
     try:
         return Boto3CredentialProvider()
     except ValueError as error:
-        raise OSError(errno.EACCES, "there are no credentials (AWS_ACCESS_KEY_ID, AWS_PROFILE)") from error
+        raise StorageError("no credentials were found", remedy="set AWS_PROFILE, or AWS_ACCESS_KEY_ID") from error
 
 
+_REMEDY = "look at the bucket, the network and the credentials"
 _CODE = re.compile(r"<Code>(\w+)</Code>")  # of an answer
 _CAUSE = re.compile(r".* - (.+)")  # of a request that had none
 
 
 @contextmanager
 def _refusals(where: str) -> Iterator[None]:
-    """Turn the store's errors into OSErrors with its reason; they repeat whole requests and answers."""
+    """Turn the store's errors, which repeat whole requests and answers, into ours."""
     try:
         yield
     except FileNotFoundError:
         raise FileNotFoundError(errno.ENOENT, "No such object", where) from None
     except (PermissionDeniedError, UnauthenticatedError) as error:
-        raise OSError(errno.EACCES, f"the credentials may not ({_reason(error)})", where) from None
+        raise StorageError(f"{where}: the credentials may not ({_reason(error)})", remedy=_REMEDY) from None
     except BaseError as error:
-        raise OSError(errno.EREMOTEIO, _reason(error), where) from None
+        raise StorageError(f"{where}: {_reason(error)}", remedy=_REMEDY) from None
 
 
 def _reason(error: BaseError) -> str:
