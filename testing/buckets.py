@@ -42,9 +42,10 @@ class Bucket:
         """Every object, by its name below the run's id."""
         pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=self.name)
         keys = [each["Key"] for page in pages for each in page.get("Contents", [])]
-        return {
-            key.split("/", 2)[-1]: self.client.get_object(Bucket=self.name, Key=key)["Body"].read() for key in sorted(keys)
-        }
+        found = {}
+        for key in sorted(keys):
+            found[key.split("/", 2)[-1]] = self.client.get_object(Bucket=self.name, Key=key)["Body"].read()
+        return found
 
 
 @contextmanager
@@ -83,7 +84,7 @@ def proxy(server: str, bucket: Bucket) -> Iterator[str]:
                 return
             self.answer(answer.status, dict(answer.getheaders()), content)
 
-        do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = pass_on
+        do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = pass_on  # noqa: N815
 
         def cut(self) -> None:
             self.close_connection = True
@@ -131,12 +132,13 @@ def moto() -> Iterator[str]:
 def ministack() -> Iterator[str]:
     """ministack's server, a process of its own: its HOST:PORT."""
     with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+        port = free.getsockname()[1]
+    address = f"127.0.0.1:{port}"
     command = [sys.executable, "-m", "hypercorn", "ministack.app:app", "--bind", address]  # alone it listens for all
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
         try:
             for _ in range(600):
-                with suppress(OSError), closing(socket.create_connection(tuple(address.split(":")), timeout=1)):
+                with suppress(OSError), closing(socket.create_connection(("127.0.0.1", port), timeout=1)):
                     break
                 time.sleep(0.1)
             yield address

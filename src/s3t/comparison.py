@@ -147,7 +147,7 @@ def systems_of(recipe: Recipe, *, records: int, layers: int) -> tuple[dict[str, 
         cut, size = {"partition": {"shards": shards, "slices": slices}}, f"{shards} x {slices}{way}"
         changes[f"sisa {size}"] = {"method": "sisa", **cut, **answers}
         changes[f"s3t {size}"] = {"method": "s3t", **cut, **answers, "adapter.layers_per_slice": layers // slices}
-    places = {"partition": {"salt", "group"}, "ledger": True, "store": True}
+    places: Any = {"partition": {"salt", "group"}, "ledger": True, "store": True}
     own = recipe.model_dump(mode="json", exclude_unset=True, exclude=places)
     kept = recipe.model_dump(mode="json", exclude_unset=True, exclude=_OF_ITS_OWN)
     if recipe.method == method_named(recipe.method.name):

@@ -307,7 +307,7 @@ def one_repair(
         raise Refused(HTTPStatus.NOT_FOUND, "there is no such repair")
     if EVENTS in accept:
         events = event_stream(_progress(served, id), pause=_EVENT_SECONDS)
-        return StreamingResponse(events, media_type=EVENTS, headers={"Cache-Control": "no-store"})
+        return StreamingResponse(events, media_type=EVENTS)
     return JSONResponse(repair.to_json())
 
 

@@ -95,7 +95,7 @@ def test_nothing_is_removed_where_versions_were_switched_on_since(bucket, text_m
         run.train()
         before = bucket.objects()
         switch_versions_on(bucket)
-        with pytest.raises(s3t.StorageError, match="keeps versions of what is deleted.*out of use already"):
+        with pytest.raises(s3t.StorageError, match=r"keeps versions of what is deleted.*out of use already"):
             run.delete(records=["r3"])
         assert before.items() <= bucket.objects().items()
         (deletion,) = run.status().unfinished
@@ -171,7 +171,7 @@ def test_the_objects_of_a_killed_init_go_with_the_next(bucket, text_model, tmp_p
         created(tmp_path / "run", text_model, bucket=bucket)
     (left,) = tmp_path.glob(".run.init-*")
     assert len(bucket.objects()) == 1
-    *name, process, number = left.name.split("-")
+    *name, _, number = left.name.split("-")
     dead = next(each for each in range(2**22 - 1, 2, -1) if not psutil.pid_exists(each))
     left.rename(left.with_name("-".join([*name, str(dead), number])))
     bucket.fault = lambda method, path: None
@@ -185,5 +185,5 @@ def test_a_copied_folder_is_told_that_its_slices_are_no_copy(bucket, text_model,
     with created(tmp_path / "run", text_model, bucket=bucket):
         pass
     shutil.copytree(tmp_path / "run", tmp_path / "copy")
-    with pytest.raises(s3t.InputError, match="its slices are in s3://.*clone the run itself"):
+    with pytest.raises(s3t.InputError, match=r"its slices are in s3://.*clone the run itself"):
         s3t.Run.adopt(tmp_path / "copy")

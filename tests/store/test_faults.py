@@ -38,8 +38,9 @@ def lived(folder):
                         break
             except s3t.StorageError as error:
                 refused.append(f"{name}: {error}")
-            except s3t.InputError as error:  # it was accepted, and its answer refused
-                assert name == "add" and "n1" in str(error)
+            except s3t.InputError:  # it was accepted, and its answer refused
+                if name != "add":
+                    raise
                 break
         else:
             raise AssertionError(f"{name} is not done after {TRIES} tries: {refused[-3:]}")
@@ -69,7 +70,10 @@ def test_no_deletion_is_lost_and_nothing_comes_back(lives, undisturbed, text_mod
                 made.append(window[-1])
             return window.pop() if window else None
 
-        with buckets.moto() as server, buckets.bucket_at(server, f"life-{life}-of-{lives}", monkeypatch.setenv) as bucket:
+        with (
+            buckets.moto() as server,
+            buckets.bucket_at(server, f"life-{life}-of-{lives}", monkeypatch.setenv) as bucket,
+        ):
             created(tmp_path / str(life), text_model, bucket=bucket).close()
             bucket.fault = fault
             refused += len(lived(tmp_path / str(life)))

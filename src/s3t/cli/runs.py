@@ -364,7 +364,8 @@ def clone(
         bool, Option("--adopt", help="RUN is a copy of a folder: make it a run of its own where it is.")
     ] = False,
     store: Annotated[
-        str | None, Option(metavar="URL", help="A bucket for slices and artifacts, s3://BUCKET/PREFIX. Default: as the run.")
+        str | None,
+        Option(metavar="URL", help="Bucket for slices and artifacts, s3://BUCKET/PREFIX; else as the run."),
     ] = None,
 ) -> Iterator[Output]:
     """Copy a run as a run of its own: its own id, ledger, lock and memory of deletions. It answers at once.

@@ -206,7 +206,7 @@ def why_older(transaction: Transaction, witness: Witness, slices: Slices) -> str
         return f"its ledger is at generation {snapshot.generation}, but {witness.path} has seen generation {seen}"
     if (number := _unknown_deletion(transaction, witness)) is not None:
         return f"generation {number} of its ledger is another deletion than the one that {witness.path} has seen"
-    # A bucket is not put back with a folder. Of an older ledger its slices are missing, which is found where one is read.
+    # A bucket is not put back with a folder. What an older ledger names is missing there: whoever reads it sees that.
     return None if slices.blobs.remote else _version_of_another_time(transaction, slices)
 
 

@@ -11,6 +11,7 @@ import os
 import platform
 import secrets
 import shutil
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -19,13 +20,13 @@ from s3t.aftermath import NO_RUN_MADE, NOTHING_CHANGED, after_refusal
 from s3t.deletion.unfinished import new_folder, remove_run, remove_unfinished
 from s3t.deletion.witness import Witness
 from s3t.errors import InputError, StorageError
-from s3t.ledger import Clone, Snapshot
+from s3t.ledger import Clone
 from s3t.ledger.engines import address_of
 from s3t.ledger.locks import hold
 from s3t.run.creation import check_free, check_store
 from s3t.run.parts import Parts
 from s3t.store.artifacts import blobs_of
-from s3t.store.blobs import open_blobs
+from s3t.store.blobs import Blobs, open_blobs
 from s3t.store.disk import (
     OpenedFolder,
     append_durably,
@@ -35,7 +36,6 @@ from s3t.store.disk import (
     write_durably,
 )
 from s3t.store.folder import (
-    Description,
     Home,
     Layout,
     lasting_identity,
@@ -85,7 +85,7 @@ def adopt(parts: Parts) -> None:
     if moved_error(layout, run=parts.description.run) is None:
         raise InputError("the folder", f"{layout.root} is the run itself, not a copy; name a folder to copy it to")
     if parts.description.store is not None:
-        raise InputError("the folder", f"its slices are in {parts.description.store}, and no copy; clone the run itself")
+        raise InputError("the folder", f"its slices are in {parts.description.store}, not copied; clone the run itself")
     parts.check_trainable()
     with after_refusal(NOTHING_CHANGED), hold(parts.lock), storage_errors("making the copy a run of its own"):
         description = read_description(layout).model_copy(update={"run": secrets.token_hex(8)})
@@ -111,16 +111,11 @@ def adopt(parts: Parts) -> None:
         write_home(layout, Home.of(layout.root))
 
 
-def _copy_blobs(parts: Parts, snapshot: Snapshot, made: Layout, description: Description) -> None:
-    """Copy what a snapshot names of slices and artifacts; what is missing is missing there, too."""
-    within = OpenedFolder.of(made.root)
-    slices = [version_name(place, each.digest) for place, each in snapshot.slices.items()]
-    artifacts = [name for stage, key in snapshot.stages.items() for name in blobs_of(stage.shard, key)]
-    for kind, source, names in (("slices", parts.slices.blobs, slices), ("artifacts", parts.store.blobs, artifacts)):
-        to = open_blobs(made, description, kind, within=within)
-        for name in sorted(names):
-            with suppress(FileNotFoundError), source.open(name) as file:
-                to.put(name, file.read())
+def _copy(names: Iterable[str], source: Blobs, to: Blobs) -> None:
+    """Copy blobs; one that is missing is missing there, too."""
+    for name in sorted(names):
+        with suppress(FileNotFoundError), source.open(name) as file:
+            to.put(name, file.read())
 
 
 def _fill(parts: Parts, made: Layout, to: Path, note: Clone, *, store: str | None) -> None:
@@ -137,7 +132,11 @@ def _fill(parts: Parts, made: Layout, to: Path, note: Clone, *, store: str | Non
         source = parts.layout
         for path in filter(Path.is_file, (source.recipe, source.secret, source.public)):
             write_durably(made.root / path.relative_to(source.root), partial(shutil.copyfile, path), tmp=made.tmp)
-        _copy_blobs(parts, ledger.snapshot(), made, description)
+        snapshot, within = ledger.snapshot(), OpenedFolder.of(made.root)
+        slices = (version_name(place, each.digest) for place, each in snapshot.slices.items())
+        artifacts = (name for stage, key in snapshot.stages.items() for name in blobs_of(stage.shard, key))
+        _copy(slices, parts.slices.blobs, open_blobs(made, description, "slices", within=within))
+        _copy(artifacts, parts.store.blobs, open_blobs(made, description, "artifacts", within=within))
         make_folder(made.artifacts)
         write_home(made, Home.of(made.root, named=to))
         Witness.of_run(description.run).catch_up(ledger)

@@ -12,17 +12,20 @@ import io
 import os
 import re
 import secrets
-from collections.abc import Collection, Iterator, Set
+from collections.abc import Callable, Collection, Iterator, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import BinaryIO, Literal
+from typing import TYPE_CHECKING, BinaryIO, Literal
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import S3Store
 
 from s3t.errors import IntegrityError, StorageError
+
+if TYPE_CHECKING:
+    from obstore.store import S3Credential
 
 _TIME_FOR_A_REQUEST = timedelta(minutes=10)  # one carries a whole slice
 _TIME_FOR_RETRIES = timedelta(seconds=60)
@@ -146,7 +149,7 @@ def try_out(url: str) -> None:
         raise ValueError(f"could not {doing}: {error.reason}; {error.remedy}") from error
 
 
-def _credentials():  # type: ignore[no-untyped-def]
+def _credentials() -> Callable[[], S3Credential]:
     from obstore.auth.boto3 import Boto3CredentialProvider  # here: it takes a while
 
     try:

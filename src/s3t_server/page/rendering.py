@@ -24,7 +24,6 @@ HEADERS = {
     # Nothing from elsewhere, and no script or style in the page itself: what gets into it by mistake runs nothing.
     "Content-Security-Policy": "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; "
     "frame-ancestors 'none'",
-    "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",  # with no-referrer a browser would not tell where a form comes from
 }
