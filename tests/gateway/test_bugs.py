@@ -109,7 +109,7 @@ def late(engine):
     event.set()
 
 
-@pytest.mark.parametrize("comes", [True, False])
+@pytest.mark.parametrize("comes", [True, pytest.param(False, marks=pytest.mark.integration)])
 def test_a_load_without_an_answer_may_still_come_and_holds_the_deletion_up(
     monkeypatch, impatient, beside, path, engine, late, caplog, comes
 ):
@@ -163,7 +163,7 @@ def end_at_once(keeper):
     keeper._thread.join()
 
 
-@pytest.mark.parametrize("unlisted", [False, True])
+@pytest.mark.parametrize("unlisted", [True, pytest.param(False, marks=pytest.mark.integration)])
 def test_what_a_killed_gateway_left_is_gone_before_the_next_one_answers(
     impatient, killed, beside, path, engine, unlisted
 ):

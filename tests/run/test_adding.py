@@ -34,6 +34,8 @@ CASES = {
     "replay": {"method": {"name": "s3t", "replay": 0.5}},
     "chosen by public records": {"prediction": {"select": "validation"}},
 }
+QUICK = ("s3t", "forest", "ridge")
+"""Of the cases those that `make test` runs."""
 COLUMNS = {"id": "id", "text": "text", "label": "label", "subject": "who"}
 PROBE = ["w1 w2", "w3 w30"]
 LATER = tiny.text_table(24, seed=1).assign(id=[f"later{number:02}" for number in range(24)])
@@ -124,7 +126,9 @@ COMINGS_AND_GOINGS = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=[] if case in QUICK else pytest.mark.integration) for case in CASES]
+)
 def test_what_came_later_and_was_deleted_never_was(case, text_model, tmp_path):
     recipe = recipe_of(case, text_model, tmp_path, columns=COLUMNS)
     steps = HITS + COMINGS_AND_GOINGS * (case in ("s3t", "protosisa", "ridge"))

@@ -42,6 +42,7 @@ def test_every_epoch_and_stage_sees_other_images(recipe, tmp_path, monkeypatch):
     assert sum(len(images) > 3 for images in by_record.values()) == 22  # two are of one colour
 
 
+@pytest.mark.integration
 def test_what_would_be_drawn_from_the_process_is_caught(recipe, tmp_path, monkeypatch):
     """The leak: images vary by how many were seen before."""
     made, count = material.augmented, itertools.count()

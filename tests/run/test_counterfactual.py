@@ -134,7 +134,6 @@ def assert_hard_deletions_are_exact(recipe, table, folder, *, names=None):
     [
         ("texts", None, TWO_ORDERS),
         ("several labels", TWO_HARDEST, ONE_ORDER),
-        ("ordered labels", TWO_HARDEST, ONE_ORDER),
         *(pytest.param(kind, None, {}, marks=IN_INTEGRATION) for kind in KINDS),
     ],
 )

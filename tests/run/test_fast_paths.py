@@ -77,6 +77,7 @@ def test_states_die_with_their_slice(text_model, tmp_path, budget):
         assert len(open_files(tmp_path)) == (len(mapped) - len(held) if mapped else 0)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("leak", [False, True])
 def test_states_that_outlive_their_slice_would_be_caught(text_model, tmp_path, monkeypatch, leak):
     """The leak: what is cached is found by its slice's place alone, and nobody lets go of it."""

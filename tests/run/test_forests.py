@@ -87,7 +87,7 @@ IN_INTEGRATION = pytest.mark.integration
     ("orders", "steps"),
     [
         pytest.param("grown", [(0, 0), (0, 2), (1, 1), (0, 1), (1, 0)], id="deletions"),
-        pytest.param("grown", [(0, 0), MORE, (1, 1)], id="more spares"),
+        pytest.param("grown", [(0, 0), MORE, (1, 1)], id="more spares", marks=IN_INTEGRATION),
         pytest.param("fixed", [(0, 0), TO_CHAINS, (1, 1), (1, 2)], id="to chains"),
         pytest.param("fixed", [TO_CHAINS, (0, 0), (1, 1), BACK, (1, 0)], id="and back", marks=IN_INTEGRATION),
         pytest.param("fixed", [TO_CHAINS, (1, 2), EAGER, (1, 1), TO_CHAINS, MORE], id="forth", marks=IN_INTEGRATION),
@@ -244,7 +244,7 @@ def test_what_goes_with_fixed_orders_or_with_chains_alone_is_refused_with_the_re
     assert "3 spares" in told
 
 
-@pytest.mark.parametrize("method", ["sisa", "protosisa"])
+@pytest.mark.parametrize("method", ["sisa", pytest.param("protosisa", marks=IN_INTEGRATION)])
 def test_sisa_with_the_same_freedom_is_exact(method, text_model, tmp_path):
     recipe, table = recipe_of(text_model) | {"method": method}, tiny.text_table()
     recipe["adapter"] = {"rank": 2, "layers": 2}

@@ -116,7 +116,14 @@ def exact_after(folder, recipe, table, hits, *, made=None):
 HITS = [(0, 2), (1, 1), (0, 2)]
 
 
-@pytest.mark.parametrize(("system", "hits"), [("s3t", HITS), ("merged", HITS), ("sisa", HITS), ("full", [(0, 0)])])
+@pytest.mark.parametrize(
+    ("system", "hits"),
+    [
+        ("s3t", HITS),
+        ("full", [(0, 0)]),
+        *(pytest.param(system, HITS, marks=pytest.mark.integration) for system in ("merged", "sisa")),
+    ],
+)
 def test_deletions_are_exact_by_every_method(system, hits, text_model, tmp_path):
     assert exact_after(tmp_path, recipe_of(text_model, system=system), TABLE, hits)
 
@@ -124,7 +131,7 @@ def test_deletions_are_exact_by_every_method(system, hits, text_model, tmp_path)
 @pytest.mark.parametrize(
     "task",
     [
-        pytest.param(name, marks=[] if name in ("tags", "several labels") else pytest.mark.integration)
+        pytest.param(name, marks=[] if name == "tags" else pytest.mark.integration)
         for name in TASKS
         if "bfloat16" not in name
     ],
@@ -191,7 +198,7 @@ def test_a_shallow_model_has_a_head_of_all_slices(run):
     assert "models answer with trained heads" in " ".join(run.evaluate(TABLE).notices)
 
 
-@pytest.mark.parametrize(("system", "layers"), [("s3t", 1), ("merged", 0), ("sisa", 0)])
+@pytest.mark.parametrize(("system", "layers"), [("s3t", 1), pytest.param("merged", 0, marks=pytest.mark.integration)])
 def test_where_no_model_lives_the_base_model_answers(system, layers, text_model, tmp_path):
     recipe = recipe_of(text_model, system=system, ridge={"layers": layers})
     with trained_run(tmp_path / "run", recipe, TABLE) as run:
@@ -294,6 +301,7 @@ def summed(state_of_all, text_model, tmp_path_factory):
     return recipe, folder
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("leak", [None, *PLANTED])
 def test_planted_leaks_are_caught(leak, summed, tmp_path, monkeypatch):
     monkeypatch.setattr(ridge, "is_few", lambda *_: False)

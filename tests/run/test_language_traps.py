@@ -96,6 +96,7 @@ def fit_on_all_records(monkeypatch, fit):
     monkeypatch.setattr(creation, "ingest_into", fitted)
 
 
+@pytest.mark.integration
 def test_without_a_leak_the_oracle_passes(honest):
     assert honest.differing_artifacts() == []
     assert honest.predictions_agree()
@@ -173,6 +174,7 @@ def length_of_most(monkeypatch):
     )
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "plant",
     [
@@ -189,6 +191,7 @@ def test_what_follows_from_all_records_is_caught(plant, caught, monkeypatch):
     assert caught()
 
 
+@pytest.mark.integration
 def test_a_stage_of_other_bytes_is_caught(run):
     """With tensors that it was not trained to, and a manifest of its own that is right: no child's manifest names the
     bytes of this one; the ledger does."""
@@ -214,6 +217,7 @@ def likelihoods_beside(llama, neighbour):
     return answers[int(records[0][ANSWERED].sum()) :]
 
 
+@pytest.mark.integration
 def test_a_changed_record_that_changes_the_loss_of_the_one_beside_it_is_caught(llama, monkeypatch):
     alone, neighbours = likelihoods_beside(llama, "w7"), ("w8", "w9 w9 w9 w9")  # other words, and more of them
     assert all(np.allclose(likelihoods_beside(llama, other), alone, atol=1e-6) for other in neighbours)
@@ -222,6 +226,7 @@ def test_a_changed_record_that_changes_the_loss_of_the_one_beside_it_is_caught(l
     assert not any(np.allclose(likelihoods_beside(llama, other), alone, atol=1e-4) for other in neighbours)
 
 
+@pytest.mark.integration
 def test_texts_that_begin_with_the_end_of_the_one_before_are_caught(llama, tmp_path, monkeypatch):
     """As where all texts are one stream, cut into rows: the last text of a slice goes on in the next slice."""
     last_of_a_slice = []
@@ -251,6 +256,7 @@ def texts_agree(forgot, never_knew):
     return texts.texts == never_knew.generate(PROMPTS, prefixes=texts.members, **TWELVE).texts
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("what", ["keys and values", "texts"])
 def test_what_was_kept_of_a_prompt_and_outlives_a_deletion_is_caught(what, run, honest, monkeypatch):
     """Servers keep a prompt's keys and values, or its text, for who asks the same again."""
@@ -289,6 +295,7 @@ def deletion_while_writing(run, monkeypatch):
         yield
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("leaks", [False, True], ids=["honest", "leaking"])
 def test_a_stream_that_goes_on_after_a_deletion_is_caught(leaks, run, deletion_while_writing, monkeypatch):
     """It has begun to be written by a stage that the deletion took."""
@@ -301,6 +308,7 @@ def test_a_stream_that_goes_on_after_a_deletion_is_caught(leaks, run, deletion_w
     assert (len(parts) > 1) == leaks
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("leaks", [False, True], ids=["honest", "leaking"])
 def test_a_text_that_is_not_begun_anew_after_a_deletion_is_caught(
     leaks, run, honest, deletion_while_writing, monkeypatch

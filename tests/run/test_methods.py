@@ -209,6 +209,7 @@ def remember_positions(patch):
     patch.setattr(Material, "_encode", remembered)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("leak", "method"),
     [

@@ -65,7 +65,13 @@ def stored(request, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("task", "stored"), [("classes", False), *((task, True) for task in TASKS)], indirect=["stored"]
+    ("task", "stored"),
+    [
+        ("classes", False),
+        ("tags", True),
+        *(pytest.param(task, True, marks=pytest.mark.integration) for task in TASKS if task != "tags"),
+    ],
+    indirect=["stored"],
 )
 def test_a_deletion_is_exact_for_every_task(task, stored, text_model, image_model, tmp_path):
     recipe = recipe_with(image_model if task == "images" else text_model, **TASKS[task])
@@ -250,6 +256,7 @@ PLANTED = {
 }
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("leak", [None, *PLANTED])
 def test_planted_leaks_are_caught(leak, text_model, tmp_path, monkeypatch):
     table, gone = tiny.text_table(), ["r1", "r4", "r9"]

@@ -80,12 +80,14 @@ def untrained(little, tmp_path):
         yield run
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("task", ["text", "image", "tags"])
 def test_without_a_leak_the_oracle_passes(task, worlds_of):
     """Of the other tasks, `test_counterfactual.py` sees it."""
     worlds_of(task).assert_exact()
 
 
+@pytest.mark.integration
 def test_a_head_that_has_seen_deeper_slices_is_caught(little, tmp_path, monkeypatch):
     """Switching blocks off leaves the head of the deepest stage, which has seen the deleted slice."""
     recipe, table = little()
@@ -106,6 +108,7 @@ def test_a_head_that_has_seen_deeper_slices_is_caught(little, tmp_path, monkeypa
     assert not np.array_equal(leaking.logits, honest.logits)
 
 
+@pytest.mark.integration
 def test_layers_chosen_by_substring_are_caught(tmp_path, monkeypatch):
     """`layer.1` also matches layers 10 and 11: the last stage would thaw the blocks on top."""
     model = tiny.make_text_model(tmp_path / "deep", layers=12)
@@ -161,6 +164,7 @@ def carried_optimiser(patch):
     patch.setattr(torch.optim, "AdamW", Carried)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("carry", [carried_generator, carried_optimiser])
 def test_what_goes_on_from_stage_to_stage_is_caught(carry, worlds_of, monkeypatch):
     carry(monkeypatch)
@@ -169,6 +173,7 @@ def test_what_goes_on_from_stage_to_stage_is_caught(carry, worlds_of, monkeypatc
     assert not worlds.forgot.audit(replay=3, seed=0).ok
 
 
+@pytest.mark.integration
 def test_an_adapter_that_changes_base_weights_is_caught(untrained, monkeypatch):
     """The recipe refuses PiSSA; if it came in by another door, the stage would be refused."""
     inject = blocks.inject_adapter_in_model
@@ -186,6 +191,7 @@ def test_an_adapter_that_changes_base_weights_is_caught(untrained, monkeypatch):
     assert untrained.audit(replay=1).ok
 
 
+@pytest.mark.integration
 def test_a_buffer_that_follows_the_data_is_caught(untrained):
     module: nn.Module = roles(untrained).loaded.get().model.base.model
     embeddings = module.get_submodule("bert.embeddings")
@@ -224,6 +230,7 @@ def test_orders_are_drawn_from_declared_inputs_alone_and_kept(text_model, tmp_pa
     assert s3t.Run.open(tmp_path / "few").inventory().orders == few.inventory().orders
 
 
+@pytest.mark.integration
 def test_a_partition_by_position_is_caught(little, tmp_path, monkeypatch):
     recipe, table = little()
 
@@ -274,6 +281,7 @@ def fit_at_init(patch, fit):
     return kept
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("leak", [None, slices_by_size, orders_by_counts])
 def test_groups_whose_sizes_decide_anything_are_caught(leak, little, tmp_path, monkeypatch):
     """24 records, 12 of each group; without r3 the one group is smaller than the other."""
@@ -347,6 +355,7 @@ FITTED = {
 """By task: what is fitted on all records when a run is made, and what then uses it."""
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("task", FITTED)
 def test_what_is_fitted_on_all_records_is_caught(task, worlds_of, monkeypatch):
     fit, planted, leak = FITTED[task]
@@ -355,6 +364,7 @@ def test_what_is_fitted_on_all_records_is_caught(task, worlds_of, monkeypatch):
     assert worlds_of(task).differing_artifacts()
 
 
+@pytest.mark.integration
 def test_batches_padded_to_the_longest_text_ever_seen_are_caught(text_model, tmp_path, monkeypatch):
     """r23 has the longest text; a width that it set would outlive it in stages that never held it.
 
@@ -414,6 +424,7 @@ def test_a_stage_whose_slice_loses_a_record_while_it_trains_is_discarded(untrain
     assert tiny.artifacts(untrained.path) == tiny.artifacts(never_knew.path)
 
 
+@pytest.mark.integration
 def test_committing_such_a_stage_all_the_same_is_caught(untrained, overtaken, monkeypatch):
     monkeypatch.setattr(Work, "look", lambda self, snapshot: None)  # nor is it stopped while it trains
     for step in ("announce", "commit"):
@@ -427,6 +438,7 @@ def test_committing_such_a_stage_all_the_same_is_caught(untrained, overtaken, mo
     assert not untrained.audit().ok
 
 
+@pytest.mark.integration
 def test_a_record_left_in_its_slice_is_caught(trained, monkeypatch):
     before = trained.status().records
     monkeypatch.setattr(protocol, "without_records", lambda rows, tokens, secret: rows)
@@ -438,6 +450,7 @@ def test_a_record_left_in_its_slice_is_caught(trained, monkeypatch):
         assert reopened.audit().ok
 
 
+@pytest.mark.integration
 def test_a_record_put_back_into_its_slice_is_caught(trained):
     place = trained.delete(records=["r3"]).slices[0]
     path = slice_path(trained.path / "slices", place)
