@@ -188,6 +188,7 @@ def approved_and_killed(run, *every, part=0):
 
 def opened_by_another(run):
     s3t.Run.open(run.path).close()
+    assert state_of(run, subjects=["p0"]) == ["erased"]
 
 
 def looked_at_for_a_while(run):
