@@ -87,7 +87,9 @@ def training_nothing() -> Iterator[None]:
         LazyWorkshop.train = train  # type: ignore[method-assign]
 
 
-def _train(_self: LazyWorkshop, stage: Stage, snapshot: Snapshot, _progress: Progress) -> tuple[str, bytes, Manifest]:
+def _train(
+    _self: LazyWorkshop, stage: Stage, snapshot: Snapshot, _progress: Progress, _checkpoints: object
+) -> tuple[str, bytes, Manifest]:
     digests, content = snapshot.digests(stage), b"x"
     key = hashlib.sha256(f"{stage}{digests}".encode()).hexdigest()
     return (

@@ -5,13 +5,15 @@ from contextlib import contextmanager, suppress
 import pytest
 from sqlalchemy import LargeBinary, String, select, update
 
-from s3t.core import Place
+from s3t.core import Place, Stage
 from s3t.errors import IntegrityError
 from s3t.ledger import Clone, ExportRow, Ledger, Transaction, schema
 from s3t.ledger.rows import CHECKED
+from s3t.ledger.state import Checkpoint
 from s3t.results.serving import Held, Token, Visit
 from tests.ledger.world import PERSON, PLACES, accept, an_export, taking, token
 
+STAGE = Stage(0, (1,))
 UNCHECKED = {"sessions", "claims", "durations", "repairs", "depths", "additions"}
 """Open runs, stages in training, times of stages, repairs, depths over time, additions: nothing that is deleted or
 answered rests on them."""
@@ -25,6 +27,7 @@ READS = {
     "erasing_records": lambda transaction: transaction.to_erase(),
     "condemned": lambda transaction: transaction.to_erase(),
     "stages": lambda transaction: transaction.snapshot(),
+    "checkpoints": lambda transaction: transaction.rows.all(Checkpoint),
     "clones": lambda transaction: transaction.rows.all(Clone),
     "exports": lambda transaction: transaction.rows.all(ExportRow),
     "withdrawals": lambda transaction: transaction.exports.tainted(),
@@ -47,6 +50,7 @@ def full(ledger):
         transaction.touch()
         transaction.note_walked(0)
         transaction.rows.condemn(versions=[(PLACES[0], "2" * 64)])
+        transaction.rows.add(Checkpoint(stage=STAGE, stage_key="3" * 64, key="4" * 64, digest="5" * 64))
         transaction.rows.insert(schema.clones, [{"path": "/a", "host": "here", "beside": "1 2"}])
         holder = {"name": "caller", "scopes": ("predict",), "per_minute": None}
         transaction.rows.add(Token(digest=b"d" * 32, created_at=0.0, expires_at=60.0, revoked_at=None, **holder))

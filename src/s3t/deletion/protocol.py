@@ -222,7 +222,7 @@ class Eraser:
             if strays or not stored <= snapshot.artifacts:
                 with self.ledger.writing() as transaction:
                     transaction.sessions.end_dead()
-                    named = transaction.snapshot().artifacts | transaction.sessions.announced()
+                    named = transaction.snapshot().artifacts | transaction.unfinished_artifacts()
                     transaction.rows.condemn(artifacts=stored - named, versions=strays)
 
     def _strays(
@@ -247,7 +247,7 @@ class Eraser:
             if parts:
                 with self.ledger.writing() as transaction:
                     transaction.sessions.end_dead()
-                    announced = transaction.sessions.announced()
+                    announced = transaction.unfinished_artifacts()
                 self.store.blobs.erase_parts(parts, sparing={name for each in announced for name in blobs_of(*each)})
 
     def _remove_unfinished(self, clones: Collection[Clone]) -> None:

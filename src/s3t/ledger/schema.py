@@ -28,7 +28,7 @@ from sqlalchemy import (
 from sqlalchemy.schema import SchemaItem
 
 from s3t.core import Kind, Place, Stage
-from s3t.ledger.state import Clone, DepthChange, ExportRow, RecordRow
+from s3t.ledger.state import Checkpoint, Clone, DepthChange, ExportRow, RecordRow
 from s3t.results.log import AdditionEntry
 from s3t.results.serving import Held, Repair, Token, Visit
 
@@ -299,6 +299,9 @@ claims = _table(
     copied=False,
 )
 """Stages that a session is training."""
+
+checkpoints = _table_of(Checkpoint, "checkpoints", key="shard prefix", copied=False)
+"""The newest checkpoint of each stage whose training has been going on for a while, or was killed."""
 
 clones = _table_of(Clone, "clones", key="path")
 """Clones that are being made, whose folders hold records."""

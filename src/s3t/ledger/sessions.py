@@ -149,7 +149,7 @@ class Sessions:
         self._rows.upsert(schema.claims, [{**of_stage(stage), "session": session.name}])
         return True
 
-    def announce(self, stage: Stage, key: str, session: Session) -> bool:
+    def announce(self, stage: Stage, key: str | None, session: Session) -> bool:
         """Note the key under which a session is about to put a stage's artifact; False if it has lost its claim.
 
         If it never commits the stage, the end of the claim condemns the artifact.

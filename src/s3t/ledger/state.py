@@ -172,6 +172,19 @@ class Trained:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """What the training of a stage goes on from after a kill."""
+
+    stage: Stage
+    stage_key: str
+    """The key that the stage would have: of its slices and parents."""
+    key: str
+    """The checkpoint's own, in the store."""
+    digest: str
+    """SHA-256 of its content."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Located:
     rows: tuple[RecordRow, ...]
     gone: Mapping[bytes, int]

@@ -34,6 +34,7 @@ from s3t.ledger.servers import HeldRequests, Repairs
 from s3t.ledger.sessions import Sessions
 from s3t.ledger.state import (
     Acceptance,
+    Checkpoint,
     Incoming,
     LiveStages,
     Located,
@@ -192,6 +193,7 @@ class Transaction:
         self.rows.insert(schema.generations, generations)
         self._take_out_stages(numbered)  # first: depths before it are those of slices with their records
         self._take_out_records(numbered)
+        self._take_out_checkpoints(numbered)
         self.exports.taint(numbered)
         self.rows.note_change()
         return [number for number, _ in numbered]
@@ -227,6 +229,17 @@ class Transaction:
         self._remove_stages({stage for _, stage, _ in hit})
         rows = ({**of_artifact(stage.shard), "name": key, "generation": number} for number, stage, key in hit)
         self.rows.upsert(schema.condemned, rows)
+
+    def _take_out_checkpoints(self, numbered: Sequence[tuple[int, Acceptance]]) -> None:
+        kept = self.rows.all(Checkpoint)
+        for number, acceptance in numbered:
+            hit = {(place.shard, place.slice) for place in acceptance.losses}
+            lost = [each for each in kept if not hit.isdisjoint((each.stage.shard, one) for one in each.stage.prefix)]
+            self._condemn_checkpoints(lost, generation=number)
+
+    def _condemn_checkpoints(self, kept: Sequence[Checkpoint], *, generation: int = 0) -> None:
+        self.rows.discard(kept)
+        self.rows.condemn(artifacts={(each.stage.shard, each.key) for each in kept}, generation=generation)
 
     def to_erase(self, *, received_by: float = math.inf) -> ToErase:
         """Records, artifacts and versions of slices that are to be erased.
@@ -399,6 +412,7 @@ class Transaction:
         self.rows.upsert(schema.stages, [{**of_stage(stage), "key": key, "manifest": trained.manifest}])
         self.rows.upsert(schema.durations, [{**of_stage(stage), "seconds": trained.seconds}])
         self.rows.raise_note(REMOVALS if stage in before.stages else COMMITS)
+        self._condemn_checkpoints(self.rows.all(Checkpoint, **of_stage(stage)))
         self.sessions.release(stage, trained.session)
         self.rows.note_change()
         if stage not in before.stages:
@@ -408,6 +422,26 @@ class Transaction:
             if self.rows.note(CHANGES) == before.changes + 1:  # nothing else has changed
                 self.latest = replace(before, changes=before.changes + 1, live=self.live)
         return True
+
+    def checkpoint(self, stage: Stage) -> Checkpoint | None:
+        """The newest checkpoint of a stage."""
+        return next(iter(self.rows.all(Checkpoint, **of_stage(stage))), None)
+
+    def keep(self, made: Trained, *, stage_key: str) -> None:
+        """Keep a stage's checkpoint that was announced and put, in the place of the one before. If the stage could not
+        be committed any more, it is condemned."""
+        stage, key = made.stage, made.key
+        if self._may_be_committed(made) and self.sessions.has_announced(stage, key, made.session):
+            self._condemn_checkpoints(self.rows.all(Checkpoint, **of_stage(stage)))
+            self.rows.add(Checkpoint(stage=stage, stage_key=stage_key, key=key, digest=made.manifest))
+            self.sessions.announce(stage, None, made.session)
+        else:
+            self.rows.condemn(artifacts=[(stage.shard, key)])
+
+    def unfinished_artifacts(self) -> set[tuple[int, str]]:
+        """Artifacts, (shard, key), of stages that are not committed: those that living sessions are putting, and
+        checkpoints."""
+        return self.sessions.announced() | {(each.stage.shard, each.key) for each in self.rows.all(Checkpoint)}
 
     def _may_be_committed(self, trained: Trained) -> bool:
         """True if its slices have lost no record since it was trained, the stages before it are alive, and no more was

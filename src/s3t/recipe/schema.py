@@ -419,6 +419,8 @@ class TrainingSettings(Section):
     """Memory of the trunk cache, for each process, as 4GiB or bytes."""
     cache_disk: Bytes = Field(default=ByteSize(32 * 2**30), ge=0, le=2**50)
     """Disk in the run folder for the rest of the trunk cache."""
+    checkpoint_minutes: Float | None = Field(default=10.0, gt=0, le=10_000)
+    """Minutes of a stage's training from one checkpoint to the next; after a kill it goes on from there. null: none."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Training device. auto: a GPU if there is one."""
     seed: Int = Field(default=0, ge=0, le=MAX_SEED)
@@ -1189,7 +1191,7 @@ class Recipe(Section):
         return self.adapter.model_copy(update={"layers_per_slice": layers if width == "all" else width})
 
 
-_NO_BITS = {"device", "cache_memory", "cache_disk", "checkpointing"}
+_NO_BITS = {"device", "cache_memory", "cache_disk", "checkpoint_minutes", "checkpointing"}
 """Fields of the training part that change no bits."""
 
 

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from s3t.records.public import Public
     from s3t.run.answerer import Answerer
     from s3t.run.approvals import Approvals
-    from s3t.run.workshop import Workshop
+    from s3t.run.workshop import Keeping, Workshop
     from s3t.run.writer import Writer
 
 
@@ -70,10 +70,12 @@ class LazyWorkshop:
                 self._made = self._load()
             return self._made
 
-    def train(self, stage: Stage, snapshot: Snapshot, progress: Progress = silent) -> tuple[str, bytes, Manifest]:
+    def train(
+        self, stage: Stage, snapshot: Snapshot, progress: Progress = silent, checkpoints: Keeping | None = None
+    ) -> tuple[str, bytes, Manifest]:
         """As `Workshop.train`: stores nothing."""
         try:
-            return self.get().train(stage, snapshot, progress)
+            return self.get().train(stage, snapshot, progress, checkpoints)
         except (IsolationError, TrainingError):
             self.drop()  # the model in memory may not be the base model any more
             raise

@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -27,6 +28,7 @@ from s3t.ledger.presence import Leaving, Overtaken, Uses, Work
 from s3t.progress import watched
 from s3t.recipe import EngineSettings, Recipe, TrainingSettings, recipe_from
 from s3t.results.changes import TrainedStage, Training
+from s3t.run.checkpoints import Checkpoints
 from s3t.run.orders import Addition
 from s3t.run.parts import Parts
 from s3t.run.reporting import inventory_now, outage_of
@@ -242,7 +244,8 @@ def _train_stage(parts: Parts, stage: Stage, progress: Progress) -> bool | None:
         epochs = parts.recipe.training.epochs if stage.kind == "model" else 0
         records = training_steps(inventory, [stage], parts.recipe) // max(1, epochs)
         report = StageReport(stage, records=records, epochs=epochs, progress=progress, work=work)
-        key, content, manifest = parts.loaded.train(stage, snapshot, report)
+        checkpoints = partial(Checkpoints, parts, stage, seen, parents)
+        key, content, manifest = parts.loaded.train(stage, snapshot, report, checkpoints)
         trained = Trained(
             stage=stage,
             key=key,

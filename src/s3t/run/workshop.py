@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -46,10 +46,11 @@ from s3t.tasks.aggregate import Scores
 from s3t.training.examples import Examples
 from s3t.training.features import FeatureMap, HeadInputs, slice_features
 from s3t.training.numerics import environment, exact_numerics, resolve_device, slow_precision
-from s3t.training.stage import train_stage
+from s3t.training.stage import Keeper, train_stage
 from s3t.waiting import warn_if_threads_spin
 
 T = TypeVar("T")
+Keeping: TypeAlias = Callable[[str], Keeper]
 
 
 class Workshop:
@@ -116,10 +117,13 @@ class Workshop:
         self._parts.keep(alive)
         self.material.forget_stale(snapshot)
 
-    def train(self, stage: Stage, snapshot: Snapshot, progress: Progress = silent) -> tuple[str, bytes, Manifest]:
+    def train(
+        self, stage: Stage, snapshot: Snapshot, progress: Progress = silent, checkpoints: Keeping | None = None
+    ) -> tuple[str, bytes, Manifest]:
         """Train a stage from the slices and the parents of a snapshot; its key, tensor file and manifest.
 
-        `progress` hears of every step, and of the losses; no loss goes into what is returned.
+        `progress` hears of every step, and of the losses; no loss goes into what is returned. `checkpoints` are those
+        of a stage with a key.
         """
         digests = snapshot.digests(stage)
         chains = [self._artifacts(parent, snapshot) for parent in stage.parents]
@@ -145,6 +149,7 @@ class Workshop:
                     training=training,
                     seed=partial(stage_seed, training.seed, stage),
                     progress=progress,
+                    checkpoints=None if checkpoints is None else checkpoints(key),
                 )
             if self._public:
                 score = self._score(self._public.rows, [*models.items(), (block, tensors)])

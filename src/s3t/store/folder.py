@@ -160,7 +160,7 @@ def _check_orders(description: Description, recipe: Recipe) -> None:
         raise ValueError(f"run.json has an order that is not one of {len(slices)} slices")
 
 
-_MAY_CHANGE = {"training.cache_memory", "training.cache_disk"}
+_MAY_CHANGE = {"training.cache_memory", "training.cache_disk", "training.checkpoint_minutes"}
 """Fields that change no result."""
 
 
@@ -179,7 +179,7 @@ def check_files(layout: Layout, recipe: dict[str, Any], secret: Secret) -> None:
     if changed := [name for name in wanted | found if wanted.get(name) != found.get(name)]:
         raise IntegrityError(
             f"{layout.recipe} changed since the run was made, in {listed(changed)}. A run's recipe cannot change, but "
-            f"for training.cache_memory and training.cache_disk; {_RESTORE}"
+            f"for training.cache_memory, cache_disk and checkpoint_minutes; {_RESTORE}"
         )
 
 

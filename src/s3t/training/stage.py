@@ -11,10 +11,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import torch
+from safetensors.torch import load, save
 from torch import Tensor, nn
 from transformers import get_scheduler
 
@@ -67,6 +68,16 @@ def learn(passes: Passes, target: Target, ready: Ready, *, total: int, checkpoin
     return summed
 
 
+class Keeper(Protocol):
+    """Keeps what a stage's training goes on from after a kill."""
+
+    def found(self) -> bytes | None: ...
+
+    def due(self) -> bool: ...
+
+    def keep(self, content: bytes) -> None: ...
+
+
 def train_stage(
     model: Model,
     block: int,
@@ -78,6 +89,7 @@ def train_stage(
     training: TrainingSettings,
     seed: Callable[[str], int],
     progress: Progress = silent,
+    checkpoints: Keeper | None = None,
 ) -> tuple[StageTensors, int]:
     """Train a block, 1 for the top one, and the head; both, and the number of steps, 0 where there is no record.
 
@@ -99,7 +111,7 @@ def train_stage(
             parameters = mount.thaw()
             torch.manual_seed(seed("dropout"))
             groups = _groups(parameters, set(model.base.head_parameters().values()), training)
-            steps = _fit(model.passes, groups, parameters, examples, target, training, seed, progress)
+            steps = _fit(model.passes, groups, parameters, examples, target, training, seed, progress, checkpoints)
             if not all(bool(parameter.isfinite().all()) for parameter in parameters):
                 raise TrainingError(
                     "training diverged: the block or the head holds numbers that are not finite; nothing is stored. "
@@ -130,37 +142,102 @@ def _fit(
     training: TrainingSettings,
     seed: Callable[[str], int],
     progress: Progress,
+    checkpoints: Keeper | None,
 ) -> int:
     count, device = len(examples), passes.base.device
-    total = training.epochs * math.ceil(count / training.batch_size)
+    an_epoch = math.ceil(count / training.batch_size)
+    total = training.epochs * an_epoch
     optimizer = torch.optim.AdamW(groups, fused=True)
     name = "constant_with_warmup" if training.schedule == "constant" else training.schedule
     # Rounded down: the first step of a warm-up has rate 0, and a stage of few steps would learn nothing.
     warmup = math.floor(training.warmup * total)
     scheduler = get_scheduler(name, optimizer, num_warmup_steps=warmup, num_training_steps=total)
-    steps = 0
+    so_far = SoFar(torch.zeros((), device=device))
+    if checkpoints is not None and (found := checkpoints.found()) is not None:
+        so_far = _go_on(found, parameters, optimizer)
+        scheduler.load_state_dict({**scheduler.state_dict(), "last_epoch": so_far.steps})
+        for group, base, share in zip(optimizer.param_groups, scheduler.base_lrs, scheduler.lr_lambdas, strict=True):
+            group["lr"] = base * share(so_far.steps)
+        for earlier in so_far.losses:
+            progress(WorkStep(count=count, loss=None if math.isnan(earlier) else earlier))
     packed = "packing" in training.shortcuts
-    for epoch in range(training.epochs):
+    for epoch in range(so_far.steps // max(1, an_epoch), training.epochs):
         order = epoch_batches(count, batch_size=training.batch_size, seed=seed(f"batches {epoch}"))
+        if done := so_far.steps - epoch * an_epoch:
+            progress(WorkStep(count=sum(map(len, order[:done]))))
+            order = order[done:]
         augment = seed(f"augment {epoch}")
-        # Read once an epoch: at every step a GPU would be waited for.
-        summed, answers = torch.zeros((), device=device), 0
         passed = [cut(numbers, training.micro_batch or len(numbers)) for numbers in order]
         ready = _on_device(examples, [part for parts in passed for part in parts], device, augment, packed=packed)
         for numbers, parts in zip(order, passed, strict=True):
             total = examples.count_answers(numbers)
             for one in itertools.islice(ready, len(parts)):
-                summed += learn(passes, target, one, total=total, checkpointing=training.checkpointing)
+                so_far.summed += learn(passes, target, one, total=total, checkpointing=training.checkpointing)
             if training.max_grad_norm is not None:
                 nn.utils.clip_grad_norm_(parameters, training.max_grad_norm)
             optimizer.step()
             scheduler.step()
             optimizer.zero_grad(set_to_none=True)
-            answers += total
-            steps += 1
-            loss = summed.item() / answers if numbers is order[-1] and answers else None
+            so_far.answers += total
+            so_far.steps += 1
+            loss = so_far.end_epoch() if numbers is order[-1] else None
             progress(WorkStep(count=len(numbers), loss=loss))
-    return steps
+            if checkpoints is not None and checkpoints.due():
+                checkpoints.keep(_state(so_far, parameters, optimizer))
+    return so_far.steps
+
+
+@dataclass
+class SoFar:
+    """How far the training of a stage is."""
+
+    summed: Tensor
+    """Losses of this epoch's answers. Read once an epoch: at every step a GPU would be waited for."""
+    answers: int = 0
+    steps: int = 0
+    losses: list[float] = field(default_factory=list)
+    """Of the epochs before; of one without answers nan."""
+
+    def end_epoch(self) -> float | None:
+        loss = self.summed.item() / self.answers if self.answers else None
+        self.losses.append(math.nan if loss is None else loss)
+        self.summed, self.answers = torch.zeros_like(self.summed), 0
+        return loss
+
+
+def _state(so_far: SoFar, parameters: Sequence[nn.Parameter], optimizer: torch.optim.Optimizer) -> bytes:
+    """All that the next step depends on and that does not follow from the number of steps."""
+    device = so_far.summed.device
+    tensors = {
+        "summed": so_far.summed,
+        "answers": torch.tensor(so_far.answers),
+        "steps": torch.tensor(so_far.steps),
+        "losses": torch.tensor(so_far.losses, dtype=torch.float64),
+        "generator": torch.get_rng_state(),
+    }
+    if device.type == "cuda":
+        tensors["generator of the device"] = torch.cuda.get_rng_state(device)
+    for number, parameter in enumerate(parameters):
+        tensors[str(number)] = parameter.detach()
+        tensors |= {f"{number} {name}": value for name, value in optimizer.state[parameter].items()}
+    return save({name: tensor.to("cpu", copy=True).contiguous() for name, tensor in tensors.items()})
+
+
+def _go_on(content: bytes, parameters: Sequence[nn.Parameter], optimizer: torch.optim.Optimizer) -> SoFar:
+    """Put parameters, optimiser and generators in the state of a checkpoint."""
+    tensors, device = load(content), parameters[0].device
+    for number, parameter in enumerate(parameters):
+        with torch.no_grad():
+            parameter.copy_(tensors.pop(str(number)))
+    for name in [name for name in tensors if name[0].isdigit()]:
+        of, _, part = name.partition(" ")
+        optimizer.state[parameters[int(of)]][part] = tensors[name].to(device)
+    torch.set_rng_state(tensors["generator"])
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(tensors["generator of the device"], device)
+    return SoFar(
+        tensors["summed"].to(device), int(tensors["answers"]), int(tensors["steps"]), tensors["losses"].tolist()
+    )
 
 
 def _on_device(

@@ -1,0 +1,74 @@
+"""Checkpoints: what the training of a stage needs to go on after a kill. The bytes are those of an undisturbed one.
+
+A checkpoint follows from the records that its stage was trained on so far. So it is known to the ledger as a stage's
+artifact is: announced before it is put, condemned by a deletion in one of the stage's slices, and when the stage is
+committed or a later one is there.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+from s3t.core import Place, Stage
+from s3t.ledger import SliceState, Trained
+from s3t.run.parts import Parts
+from s3t.store.artifacts import blobs_of
+from s3t.store.disk import storage_errors
+
+
+@dataclass
+class Checkpoints:
+    """Those of one stage, which this process is training."""
+
+    parts: Parts
+    stage: Stage
+    seen: Mapping[Place, SliceState]
+    parents: Mapping[Stage, str]
+    key: str
+    """The stage's."""
+    _since: float = field(default_factory=time.monotonic, init=False)
+
+    def found(self) -> bytes | None:
+        """The newest checkpoint of the stage from the same slices and parents; None if there is none that is whole."""
+        if self.parts.recipe.training.checkpoint_minutes is None:
+            return None
+        with self.parts.ledger.reading() as transaction:
+            kept = transaction.checkpoint(self.stage)
+        if kept is not None and kept.stage_key == self.key:
+            with suppress(FileNotFoundError), self.parts.store.blobs.open(self._name(kept.key)) as file:
+                content = file.read()
+                if sha256(content).hexdigest() == kept.digest:
+                    return content
+        return None
+
+    def due(self) -> bool:
+        minutes = self.parts.recipe.training.checkpoint_minutes
+        return minutes is not None and time.monotonic() - self._since >= 60 * minutes
+
+    def keep(self, content: bytes) -> None:
+        """Keep a checkpoint in the place of the one before, unless a deletion has overtaken the stage."""
+        made = Trained(
+            stage=self.stage,
+            key=secrets.token_hex(32),
+            manifest=sha256(content).hexdigest(),
+            session=self.parts.presence.session,
+            seen=self.seen,
+            parents=self.parents,
+            seconds=0.0,
+        )
+        with storage_errors(f"storing a checkpoint of {self.stage}"):
+            with self.parts.ledger.writing() as transaction:
+                announced = transaction.announce(made)
+            if announced:
+                self.parts.store.blobs.put(self._name(made.key), content)
+                with self.parts.ledger.writing() as transaction:
+                    transaction.keep(made, stage_key=self.key)
+        self._since = time.monotonic()
+
+    def _name(self, key: str) -> str:
+        return blobs_of(self.stage.shard, key)[0]
