@@ -112,26 +112,29 @@ def test_a_deletion_takes_the_checkpoints_of_what_its_slice_trained_and_no_other
 
 @pytest.mark.parametrize("when", ["announced", "put"])
 def test_a_checkpoint_that_a_deletion_overtakes_is_not_kept(when, text_model, tmp_path, monkeypatch):
-    with created(tmp_path / "run", text_model) as run:
-        other = s3t.Run.open(tmp_path / "run")
-        put = roles(run).store.blobs.put
+    ids, deleted = list(tiny.text_table().id[:12]), []
 
-        def act(name, content):
-            if when == "announced":
-                other.delete(records=ids)
+    def act(name, content):
+        if when == "put":
             put(name, content)
-            if when == "put":
-                other.delete(records=ids)
+        with s3t.Run.open(tmp_path / "run") as other:
+            deleted.append(other.delete(records=ids))
+        if when == "announced":
+            put(name, content)
 
-        ids = list(tiny.text_table().id[:12])
+    def killed_at_the_next_step(event):
+        if deleted and isinstance(event, WorkStep):
+            raise Killed
+
+    with created(tmp_path / "run", text_model) as run:
+        put = roles(run).store.blobs.put
         monkeypatch.setattr(roles(run).store.blobs, "put", act)
-        trained = run.train()
+        with pytest.raises(Killed):
+            run.train(progress=killed_at_the_next_step)
         monkeypatch.undo()
-        other.close()
-        assert trained.discarded or trained.missing == 0
-        run.repair()
-        run.erase()
-        assert run.audit().ok
+        assert kept(run) == []
+    with s3t.Run.open(tmp_path / "run") as run:
+        assert tiny.artifacts(tmp_path / "run") == {}
         assert all(entry.erased_at for entry in run.log())
 
 
