@@ -92,7 +92,7 @@ RECIPES = {
     "image": recipe_with(task="image-classification", columns={"image": "i"}),
     "sisa": recipe_with(method="sisa", sequences={}),
 }
-WITHOUT_BITS = {"device", "cache_memory", "cache_disk", "checkpointing"}
+WITHOUT_BITS = {"device", "cache_memory", "cache_disk", "checkpoint_minutes", "checkpointing"}
 
 
 def types_in(annotation):

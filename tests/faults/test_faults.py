@@ -29,15 +29,9 @@ def assert_all_promises_kept(client: Client, trials: list[Trial]) -> None:
     assert len(missed) <= len(trials) // 50, "faults that did not happen:\n" + "\n".join(missed)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
-    ("scenario", "third"),
-    [
-        pytest.param("clone", 1, marks=pytest.mark.integration),
-        ("approve", 2),
-        ("export-and-delete", 1),
-        ("serve", 2),
-        ("delete-open", 1),
-    ],
+    ("scenario", "third"), [("clone", 1), ("approve", 2), ("export-and-delete", 1), ("serve", 2), ("delete-open", 1)]
 )
 def test_killed_and_opened_again_nothing_is_lost_and_nothing_comes_back(client_on_sqlite, scenario, third):
     """A few of those below, in `make test`."""

@@ -246,7 +246,7 @@ def test_what_was_announced_and_not_committed_is_erased_before_anything_counts_a
     stage = Stage(1, (0,))
     with ledger.writing() as transaction:
         transaction.sessions.enter(session, generation=1)
-        claim = {"shard": 1, "prefix": "0", "session": session.name, "key": "put"}
+        claim = {"shard": 1, "prefix": "0", "session": session.name, "key": "put", "device": "cpu", "since": 0.0}
         transaction.rows.upsert(schema.claims, [claim])
         assert transaction.sessions.announced() == {(1, "put")}
     with ledger.writing() as transaction:

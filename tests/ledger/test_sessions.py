@@ -231,7 +231,7 @@ def test_a_dead_sessions_claims_are_taken_over(ledger, dead):
     for session in (HERE, ELSEWHERE, dead):
         seen(ledger, session)
     with ledger.writing() as transaction:  # as it did while it lived
-        row = {"shard": STAGE.shard, "prefix": prefix_text(STAGE), "session": dead.name}
+        row = {"shard": STAGE.shard, "prefix": prefix_text(STAGE), "session": dead.name, "device": "cpu", "since": 0.0}
         transaction.rows.connection.execute(insert(tables.claims), [row])
     assert claim(ledger, STAGE, HERE)
     assert claim(ledger, CHILD, ELSEWHERE)

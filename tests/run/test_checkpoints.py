@@ -110,7 +110,7 @@ def test_a_deletion_takes_the_checkpoints_of_what_its_slice_trained_and_no_other
     assert tiny.artifacts(tmp_path / "run") == tiny.artifacts(tmp_path / "never")
 
 
-@pytest.mark.parametrize("when", ["announced", "put"])
+@pytest.mark.parametrize("when", ["put", pytest.param("announced", marks=pytest.mark.integration)])
 def test_a_checkpoint_that_a_deletion_overtakes_is_not_kept(when, text_model, tmp_path, monkeypatch):
     ids, deleted = list(tiny.text_table().id[:12]), []
 

@@ -132,7 +132,7 @@ def assert_hard_deletions_are_exact(recipe, table, folder, *, names=None):
 @pytest.mark.parametrize(
     ("kind", "names", "size"),
     [
-        ("texts", None, TWO_ORDERS),
+        ("texts", TWO_HARDEST, TWO_ORDERS),
         ("several labels", TWO_HARDEST, ONE_ORDER),
         *(pytest.param(kind, None, {}, marks=IN_INTEGRATION) for kind in KINDS),
     ],

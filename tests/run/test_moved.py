@@ -195,7 +195,7 @@ def killed_clone(path, to, monkeypatch):
     """What a clone leaves that is killed once all records are copied."""
     with monkeypatch.context() as patched, s3t.Run.open(path) as run:
         patched.setattr(cloning, "write_home", refusal)
-        patched.setattr(cloning, "remove_folder_durably", refusal)
+        patched.setattr(cloning, "remove_run", refusal)
         with pytest.raises(s3t.StorageError, match="killed"):
             cloning.clone(roles(run), to)
     (left,) = to.parent.glob(".clone.init-*")
@@ -266,11 +266,11 @@ def test_what_a_killed_clone_left_goes_with_the_next_opening(path, tmp_path, mon
 def test_a_clone_is_noted_before_its_first_byte_and_knows_nothing_of_the_note(path, monkeypatch):
     noted, fill = [], cloning._fill
 
-    def watched(parts, made, *others):
+    def watched(parts, made, *others, **options):
         with parts.ledger.reading() as transaction:
             noted.extend(copy.path for copy in transaction.rows.all(Clone))
         assert list(made.root.iterdir()) == []
-        fill(parts, made, *others)
+        fill(parts, made, *others, **options)
 
     monkeypatch.setattr(cloning, "_fill", watched)
     with s3t.Run.clone(path, path.with_name("clone")) as clone, s3t.Run.open(path) as run:

@@ -95,7 +95,10 @@ def test_deletion_on_an_open_run_sweeps_what_a_killed_trainer_left(trained):
     killed = Session(process=999999999)
     with roles(trained).ledger.writing() as transaction:
         transaction.sessions.enter(killed, generation=0)
-        transaction.rows.insert(schema.claims, [{"shard": 0, "prefix": "9", "session": killed.name, "key": "0" * 64}])
+        transaction.rows.insert(
+            schema.claims,
+            [{"shard": 0, "prefix": "9", "session": killed.name, "key": "0" * 64, "device": "cpu", "since": 0.0}],
+        )
     part = trained.path / "tmp" / temporary_name(999999999)
     part.write_bytes(b"half an artifact")
     trained.delete(records=["r3"])

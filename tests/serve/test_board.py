@@ -1,5 +1,8 @@
 """What those see who look on for long: a counter, stages in training, and depths over time as they were."""
 
+import os
+import platform
+
 import s3t
 from s3t.core import Stage
 from s3t_server.page.board import Board
@@ -34,8 +37,11 @@ def test_a_stage_is_in_training_while_a_living_session_has_it(trained):
     session = parts.presence.session
     with parts.ledger.writing() as transaction:
         transaction.sessions.enter(session, generation=0)
-        assert transaction.sessions.claim(stage, session)
+        assert transaction.sessions.claim(stage, session, device="cuda:1")
     assert Board(trained).look().training == {stage}
+    (worker,) = trained.status().workers
+    assert (worker.host, worker.process, worker.device) == (platform.node(), os.getpid(), "cuda:1")
+    assert 0.0 <= worker.seconds_left < 60.0
     with parts.ledger.writing() as transaction:
         transaction.rows.connection.exec_driver_sql("UPDATE sessions SET process = 1, seen_at = 0")
     assert Board(trained).look().training == frozenset()

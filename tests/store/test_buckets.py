@@ -115,6 +115,7 @@ def test_opening_answering_and_deleting_list_nothing(bucket, text_model, tmp_pat
     assert len(listings) == 2  # what the operator erases is looked for everywhere: slices and artifacts
 
 
+@pytest.mark.integration
 def test_requests_whose_answers_are_lost_change_no_byte(bucket, text_model, tmp_path):
     met = set()
 
@@ -130,6 +131,7 @@ def test_requests_whose_answers_are_lost_change_no_byte(bucket, text_model, tmp_
     assert bucket.objects() == stored(tmp_path / "folder")
 
 
+@pytest.mark.integration
 def test_a_lost_stage_is_trained_again_and_strays_are_told(bucket, text_model, tmp_path):
     with created(tmp_path / "run", text_model, bucket=bucket) as run:
         run.train()

@@ -39,6 +39,10 @@ def print_status(status: Status, run: Any) -> None:
         hours = "" if status.missing_hours is None else f" ({in_hours(status.missing_hours)})"
         command = f"s3t {'repair' if status.generation else 'train'} {run}"
         typer.echo(f"{counted(status.missing, 'stage')} {are} missing{hours}; train with: {command}")
+    for worker in status.workers:
+        left = "" if worker.seconds_left is None else f", about {duration(worker.seconds_left)} left"
+        where = f"process {worker.process} of {worker.host} ({worker.device})"
+        typer.echo(f"in training: {worker.stage}, by {where}{left}")
     if status.to_learn:
         typer.echo(to_learn(status.to_learn, run))
     if status.forecast is not None and status.forecast.living_shards:

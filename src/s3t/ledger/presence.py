@@ -247,7 +247,7 @@ class Presence:
             work.look(snapshot)
 
     @contextmanager
-    def claimed(self, stage: Stage) -> Iterator[bool]:
+    def claimed(self, stage: Stage, *, device: str = "cpu") -> Iterator[bool]:
         """A claim on a stage while within; yields False if another thread or session has it."""
         self._refuse_if_closed()
         with self._state:
@@ -259,7 +259,7 @@ class Presence:
         in_doubt = True
         try:
             with self._ledger.writing() as transaction:
-                ours = transaction.sessions.claim(stage, self.session)
+                ours = transaction.sessions.claim(stage, self.session, device=device)
             in_doubt = ours
             try:
                 yield ours

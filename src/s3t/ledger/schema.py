@@ -295,6 +295,8 @@ claims = _table(
     Column("prefix", String, primary_key=True),
     Column("session", String(32), nullable=False),
     Column("key", String(64)),  # of the artifact that the session puts; null before it is announced
+    Column("device", String, nullable=False),
+    Column("since", Float, nullable=False),
     checked=False,
     copied=False,
 )

@@ -13,6 +13,8 @@ from s3t.ledger.rows import LOST_SESSIONS, Rows
 from s3t.ledger.schema import of_stage, stage_at
 from s3t.ledger.state import Session
 from s3t.processes import is_running, this_machine
+from s3t.results.base import utc
+from s3t.results.state import Worker
 
 LEASE_SECONDS = 30.0
 """A session of another machine counts as dead after this time without a heartbeat; it sends six in that time."""
@@ -131,13 +133,23 @@ class Sessions:
         """Stages that are being trained, and the name of the session of each."""
         return {stage_at(row.shard, row.prefix): row.session for row in self._rows.read(schema.claims)}
 
-    def in_training(self) -> set[Stage]:
-        """Stages that living sessions are training."""
-        living = {row.session for row in self._sessions()}
-        return {stage for stage, session in self.claims().items() if session in living}
+    def workers(self) -> list[Worker]:
+        """What living sessions are training, in the order in which they began."""
+        living, found = {row.session: row for row in self._sessions()}, []
+        for row in self._rows.read(schema.claims):
+            if (by := living.get(row.session)) is not None:
+                shard, prefix, kind, _, seen = stage_at(row.shard, row.prefix)
+                since = utc(row.since)
+                found.append(
+                    Worker(
+                        **{"shard": shard, "prefix": prefix, "kind": kind, "seen": seen, "since": since},
+                        **{"host": by.host.rsplit("_", 2)[0], "process": by.process, "device": row.device},
+                    )
+                )
+        return sorted(found, key=lambda worker: worker.since)
 
-    def claim(self, stage: Stage, session: Session) -> bool:
-        """Take a stage for a session to train; False if another living session has it.
+    def claim(self, stage: Stage, session: Session, *, device: str = "cpu") -> bool:
+        """Take a stage for a session to train on a device; False if another living session has it.
 
         True also if the ledger names this session already: it could not give the stage back. Threads of one session
         agree in `Presence.claimed`.
@@ -146,7 +158,8 @@ class Sessions:
         others = {row.session for row in self.end_dead()} - {session.name}
         if any(row.session in others for row in self._rows.read(schema.claims, **of_stage(stage))):
             return False
-        self._rows.upsert(schema.claims, [{**of_stage(stage), "session": session.name}])
+        row = {**of_stage(stage), "session": session.name, "device": device, "since": self._rows.now()}
+        self._rows.upsert(schema.claims, [row])
         return True
 
     def announce(self, stage: Stage, key: str | None, session: Session) -> bool:

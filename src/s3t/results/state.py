@@ -64,6 +64,17 @@ class Export(OfStage):
     """It holds a deleted record: the deletion is not erased before it is withdrawn (`Run.withdraw`)."""
 
 
+class Worker(OfStage):
+    """A process that trains a stage now."""
+
+    host: str
+    process: int
+    device: str
+    since: Time
+    seconds_left: float | None = None
+    """Until the stage is trained, by the times of the run's live stages; null without such times."""
+
+
 class Forecast(Result):
     """Expected numbers of deletions of single records from now on, without repair, simulated. None: it never comes to
     that, or no shard is alive."""
@@ -100,6 +111,8 @@ class Status(Result):
     """Stages that `train` or `repair` would train."""
     missing_hours: float | None
     """Hours in which one process trains them, by the times of the run's live stages; null without such times."""
+    workers: tuple[Worker, ...]
+    """Processes on all hosts that train a stage, in the order in which they began."""
     wanted_depth: int
     """Slices that a shard serves with once nothing is missing."""
     shards: tuple[Shard, ...]

@@ -16,7 +16,7 @@ from s3t.ledger import Clone, ExportRow, Transaction
 from s3t.recipe import Recipe
 from s3t.results.base import utc
 from s3t.results.log import LogEntry
-from s3t.results.state import Chain, Export, Forecast, Shard, Status
+from s3t.results.state import Chain, Export, Forecast, Shard, Status, Worker
 from s3t.run.parts import Parts
 from s3t.store.disk import open_to
 from s3t.store.secret import weak_secret_warning
@@ -44,6 +44,7 @@ def status_of(parts: Parts, inventory: Inventory, *, full: bool = False) -> Stat
         unfinished = tuple(transaction.history.unfinished())
         standing, to_withdraw = transaction.exports.standing(), transaction.exports.to_withdraw()
         hours = missing_hours(parts, inventory, missing, transaction)
+        workers = _workers(parts, inventory, transaction)
         training_seconds = 0.0 if missing else transaction.history.training_seconds()
         warnings = tuple(_warnings(parts, transaction, unfinished, to_withdraw))
     by_slice = enumerate(inventory.by_slice)
@@ -58,6 +59,7 @@ def status_of(parts: Parts, inventory: Inventory, *, full: bool = False) -> Stat
         stored_bytes=parts.store.nbytes((stage.shard, key) for stage, key in inventory.alive.items()) if full else None,
         missing=len(missing),
         missing_hours=hours,
+        workers=workers,
         wanted_depth=inventory.wanted_depth,
         shards=shards,
         answering=tuple(sorted(inventory.answering())),
@@ -249,6 +251,18 @@ def missing_hours(
     durations = transaction.history.durations() if missing else {}
     live = {stage: seconds for stage, seconds in durations.items() if stage in inventory.alive}
     return hours_of(missing, live, costs=parts.recipe.stage_costs)
+
+
+def _workers(parts: Parts, inventory: Inventory, transaction: Transaction) -> tuple[Worker, ...]:
+    found = transaction.sessions.workers()
+    times = {each: missing_hours(parts, inventory, [each.stage], transaction) for each in found}
+    now = time.time()
+    return tuple(
+        each
+        if hours is None
+        else each.model_copy(update={"seconds_left": max(0.0, 3600 * hours - now + each.since.timestamp())})
+        for each, hours in times.items()
+    )
 
 
 def hours_of(stages: Iterable[Stage], durations: Mapping[Stage, float], *, costs: StageCosts) -> float | None:

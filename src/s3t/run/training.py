@@ -237,7 +237,7 @@ def _train_stage(parts: Parts, stage: Stage, progress: Progress) -> bool | None:
     with (
         suppress(Overtaken),
         parts.presence.working(snapshot, Uses(stages=parents, slices=seen), leaving=Leaving.NEVER) as work,
-        parts.presence.claimed(stage) as claimed,
+        parts.presence.claimed(stage, device=_device(parts)) as claimed,
     ):
         if not claimed or stage in parts.latest.inventory(parts.ledger.snapshot()).alive:
             return None  # the second: another stored it, and let go of its claim, since we looked
@@ -260,6 +260,12 @@ def _train_stage(parts: Parts, stage: Stage, progress: Progress) -> bool | None:
             report.stored(manifest)
         return stored
     return False
+
+
+def _device(parts: Parts) -> str:
+    from s3t.training.numerics import resolve_device  # here: it imports torch
+
+    return str(resolve_device(parts.recipe.training.device))
 
 
 def _store(parts: Parts, trained: Trained, content: bytes, manifest: Manifest) -> bool | None:

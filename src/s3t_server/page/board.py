@@ -13,7 +13,7 @@ from s3t.core import Inventory, Stage
 from s3t.ledger import DepthChange
 from s3t.results.changes import Deletion
 from s3t.results.serving import Held, Repair
-from s3t.results.state import Forecast, Status
+from s3t.results.state import Forecast, Status, Worker
 from s3t.run import Run
 from s3t.run.forecasting import forecast_of
 from s3t.run.reporting import forecast_now
@@ -49,12 +49,16 @@ class Look:
     changes: int
     """Counter of the ledger's changes. Repairs, requests that are held or refused, and stages in training do not raise
     it."""
-    training: frozenset[Stage]
-    """Stages in training."""
+    workers: tuple[Worker, ...]
+    """Processes that train a stage."""
     repairs: tuple[Repair, ...]
     """The newest first."""
     held: tuple[Held, ...]
     """Held requests for deletion, the newest first."""
+
+    @property
+    def training(self) -> frozenset[Stage]:
+        return frozenset(worker.stage for worker in self.workers)
 
 
 class Forecasts(NamedTuple):
@@ -88,7 +92,7 @@ class Board:
         with self.run.parts.ledger.reading() as transaction:
             return Look(
                 changes=changes,
-                training=frozenset(transaction.sessions.in_training()),
+                workers=tuple(transaction.sessions.workers()),
                 repairs=tuple(transaction.rows.all(Repair)),
                 held=tuple(transaction.rows.all(Held)),
             )
@@ -135,7 +139,7 @@ class Board:
         of: dict[str, Any] = {
             "summary": (look.changes, forecasts),
             "held": (look.changes, [(held.id, held.state) for held in look.held]),
-            "shards": (look.changes, sorted(look.training)),
+            "shards": (look.changes, look.workers),
             "repairs": (look.changes, forecasts, look.repairs),
             "forecast": forecasts,
             "notes": (look.changes, self.status(look).warnings),

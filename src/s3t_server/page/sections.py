@@ -137,6 +137,7 @@ class Visit:
         shallowest = sorted(status.shards, key=lambda shard: shard.depth)[:_MOST_SHARDS]
         return {
             "status": status,
+            "workers": self.look.workers,
             "training": self.look.training,
             "drawn": sorted(shallowest, key=lambda shard: shard.shard),
             "longest": views.longest_of(status.shards),
