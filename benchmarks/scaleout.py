@@ -73,11 +73,11 @@ def ray_cluster() -> Iterator[None]:
     """A cluster of two CPUs on this machine: the workers are to find it warm."""
     ray = [str(Path(sys.executable).with_name("ray"))]
     start = [*ray, "start", "--head", "--num-cpus=2", "--include-dashboard=false", "--object-store-memory=83886080"]
-    subprocess.run(start, check=True, stdout=sys.stderr)
+    subprocess.run(start, check=True, capture_output=True)
     try:
         yield
     finally:
-        subprocess.run([*ray, "stop"], check=True, stdout=sys.stderr)
+        subprocess.run([*ray, "stop"], check=True, capture_output=True)
 
 
 def seconds_long(folder: Path, data: Path) -> Path:
@@ -192,7 +192,7 @@ def draw(simulated: Sequence[dict[str, Any]], path: Path) -> None:
             hours = {int(devices): value for devices, value in found["hours"].items()}
             what = "chains" if found["orders"] == 1 else f"{found['orders']} orders"
             axis.plot(
-                hours,
+                list(hours),
                 [hours[1] / value for value in hours.values()],
                 color=colours[found["shards"]],
                 linestyle="--" if found["orders"] == 1 else "-",
