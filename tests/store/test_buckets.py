@@ -28,9 +28,9 @@ def bucket(server, tmp_path, monkeypatch) -> Iterator[buckets.Bucket]:
         yield made
 
 
-def created(folder, model, *, bucket=None):
+def created(folder, model, *, bucket=None, **changes):
     store = {} if bucket is None else {"store": bucket.url}
-    return s3t.Run.create(folder, recipe=tiny.recipe(model, **SMALL, **store), data=TABLE)
+    return s3t.Run.create(folder, recipe=tiny.recipe(model, **SMALL, **store, **changes), data=TABLE)
 
 
 def stored(run):
@@ -189,3 +189,25 @@ def test_a_copied_folder_is_told_that_its_slices_are_no_copy(bucket, text_model,
     shutil.copytree(tmp_path / "run", tmp_path / "copy")
     with pytest.raises(s3t.InputError, match=r"its slices are in s3://.*clone the run itself"):
         s3t.Run.adopt(tmp_path / "copy")
+
+
+@pytest.mark.integration
+def test_two_workers_and_a_ledger_in_postgresql_make_the_same_bytes(bucket, postgres, text_model, tmp_path):
+    with created(tmp_path / "folder", text_model) as run:
+        run.train()
+        run.delete(records=["r3"])
+        run.repair()
+    url = postgres.create_database(bucket.name.replace("-", "_"))
+    with created(tmp_path / "run", text_model, bucket=bucket, ledger=url) as run:
+        run.train(workers=2)
+        with s3t.Run.open(tmp_path / "run") as other:  # as on another host
+            other.predict(["w1 w2"])
+            run.delete(records=["r3"])
+            assert all(entry.erased_at for entry in run.log())
+            assert other.predict(["w1 w2"]).generation == 1
+        run.repair(workers=2)
+        assert run.audit().ok
+    assert bucket.objects() == stored(tmp_path / "folder")
+    assert {path.name for path in (tmp_path / "run").iterdir()} <= {
+        *("artifacts", "home", "lock", "recipe.yaml", "run.json", "secret", "tmp")
+    }
