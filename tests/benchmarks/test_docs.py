@@ -276,3 +276,15 @@ def test_every_result_is_told_with_its_processor(name):
     told = re.findall(rf"`{name.partition('-')[0]}[^`]*`[,( ]+(.{{0,90}})", PAGE)
     for processor in set(re.findall(r'"processor": "([^"]+)"', (RESULTS / f"{name}.json").read_text())):
         assert any(PROCESSORS[processor] in place for place in told), (processor, told)
+
+
+def test_the_docs_tell_how_much_faster_several_workers_are():
+    page = " ".join((ROOT / "docs" / "cluster.md").read_text().split())
+    measured = stored("scaleout")["measured"]
+    alone = measured["stages of seconds"]["one worker"]
+    assert f"18 stages of {alone['a stage']:.1f} s by one worker" in page
+    for name, times in measured["stages of seconds"].items():
+        told = [f"{times['training']:.1f}", f"{alone['training'] / times['training']:.2f}"]
+        assert re.search(rf"\| {name}[^|]* \| {re.escape(' | '.join(told))} \|", page), name
+    nothing = [f"{times['a stage'] * 1000:.0f} ms" for times in measured["stages of nothing"].values()]
+    assert "one worker takes {}, two processes {}, two actors {}.".format(*nothing) in page
