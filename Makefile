@@ -78,6 +78,7 @@ bench: $(VENV)/test.stamp
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.deep
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.language
 	$(BIN)/python -m benchmarks.scaling
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.scaleout
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.ensemble
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.commands
 	$(BIN)/python -m benchmarks.together

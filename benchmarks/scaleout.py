@@ -198,9 +198,9 @@ def draw(simulated: Sequence[dict[str, Any]], path: Path) -> None:
                 linestyle="--" if found["orders"] == 1 else "-",
                 label=f"{found['shards']:,} shards of {found['slices']} slices, {what}",
             )
+        axis.set(xscale="log", yscale="log", xlabel="devices", ylabel="times as fast as one")
         for each in (axis.xaxis, axis.yaxis):
             each.set_major_formatter("{x:,.0f}")
-        axis.set(xscale="log", yscale="log", xlabel="devices", ylabel="times as fast as one")
         axis.spines[["top", "right"]].set_visible(False)
         axis.tick_params(colors=INK)
         axis.legend(frameon=False, fontsize=7)
