@@ -77,8 +77,12 @@ class BucketBlobs:
                         ) from None
 
     def _put(self, name: str, content: bytes, *, mode: Literal["create", "overwrite"]) -> None:
-        made = obstore.put(self._store, name, content, mode=mode)
-        if made.get("version") is not None:
+        version = obstore.put(self._store, name, content, mode=mode).get("version")
+        if version not in (None, "null"):  # where they are suspended, what is put and deleted is gone
+            import boto3  # here: it takes a while; obstore deletes no version
+
+            bucket, _, prefix = self._url.removeprefix("s3://").partition("/")
+            boto3.client("s3").delete_object(Bucket=bucket, Key=f"{prefix}/{name}".lstrip("/"), VersionId=version)
             raise StorageError(
                 f"the bucket of {self._url} keeps versions of what is deleted",
                 remedy="clone the run into a bucket without them (s3t clone --store)",
