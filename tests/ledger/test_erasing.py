@@ -7,6 +7,7 @@ import pytest
 from s3t.core import Stage
 from s3t.errors import KeyDestroyedError
 from s3t.ledger import Session, SliceState, schema
+from s3t.ledger.ledger import _GONE
 from s3t.results.base import utc
 from testing.trained import commit
 from tests.ledger.world import (
@@ -266,3 +267,12 @@ def test_what_was_announced_and_not_committed_is_erased_before_anything_counts_a
         walk(transaction)
         transaction.settle()
     assert state(ledger, 1) == "erased"
+
+
+STAY = """additions clones deleted depths exports generations held notes repairs requests sessions tokens visits
+    withdrawals"""
+"""Tables of which no deletion of a record removes a row that says something of it."""
+
+
+def test_every_table_whose_rows_a_deletion_removes_is_vacuumed():
+    assert {*_GONE} == {table.name for table in schema.metadata.sorted_tables} - {*STAY.split()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
 
 import pytest
@@ -160,5 +161,21 @@ def test_one_that_is_not_the_stages_own_and_whole_is_left_aside(spoil, whole, te
         steps = []
         run.train(progress=lambda event: steps.append(event) if getattr(event, "count", 0) else None)
         assert len(steps) == 9 + 18
+        assert run.audit().ok
+    assert tiny.artifacts(tmp_path / "run") == whole
+
+
+def test_a_stage_whose_checkpoints_cannot_be_stored_is_trained_all_the_same(whole, text_model, tmp_path, monkeypatch):
+    def act(name, content):
+        if b'"generator"' in content:
+            put(name, content)  # whole, but nobody heard so
+            raise OSError(errno.ENOSPC, "No space left on device", name)
+        put(name, content)
+
+    with created(tmp_path / "run", text_model) as run:
+        put = roles(run).store.blobs.put
+        monkeypatch.setattr(roles(run).store.blobs, "put", act)
+        run.train()
+        assert kept(run) == []
         assert run.audit().ok
     assert tiny.artifacts(tmp_path / "run") == whole

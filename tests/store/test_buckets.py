@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
+from urllib.parse import unquote
 
 import psutil
 import pytest
 
 import s3t
+from s3t.ledger import Clone
 from testing import buckets, tiny
+from testing.roles import roles
 from tests.deletion.scanner import spellings
 
 TABLE = tiny.text_table()
@@ -64,6 +68,7 @@ def test_the_bytes_are_those_of_a_folder_and_nothing_of_a_deleted_record_stays(b
         ("403", "PUT", "the credentials may not (AccessDenied)"),
         ("403", "POST", "could not delete an object: "),
         ("versions", "", "keeps versions of what is deleted"),
+        ("profile", "", "could not take a new object: no credentials were found"),
         ("http", "", "is not encrypted; if that is meant, set AWS_ALLOW_HTTP=true"),
         ("no bucket", "", "is not there: make the bucket first"),
     ],
@@ -71,6 +76,9 @@ def test_the_bytes_are_those_of_a_folder_and_nothing_of_a_deleted_record_stays(b
 def test_a_bucket_that_cannot_hold_a_run_is_refused(fault, method, said, bucket, text_model, tmp_path, monkeypatch):
     if fault == "versions":
         switch_versions_on(bucket)
+    elif fault == "profile":
+        monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+        monkeypatch.setenv("AWS_PROFILE", "nobody")
     elif fault == "http":
         monkeypatch.delenv("AWS_ALLOW_HTTP")
     elif fault == "no bucket":
@@ -113,8 +121,11 @@ def test_opening_answering_and_deleting_list_nothing(bucket, text_model, tmp_pat
         run.predict(["w1 w2"])
         run.delete(records=["r3"])
         run.erase()
-    listings = [path for method, path in bucket.requests if "list-type" in path]
-    assert len(listings) == 2  # what the operator erases is looked for everywhere: slices and artifacts
+    listings = [unquote(path.partition("prefix=")[2]) for method, path in bucket.requests if "list-type" in path]
+    id = run.parts.description.run
+    once_effective = [f"models/{id}/artifacts/shard-000/", f"models/{id}/slices/shard-000/"]
+    by_the_operator = [f"models/{id}/artifacts/", f"models/{id}/slices/"]
+    assert listings == once_effective + by_the_operator
 
 
 @pytest.mark.integration
@@ -153,13 +164,71 @@ def test_a_clone_takes_a_run_into_a_bucket_and_is_a_run_of_its_own(bucket, text_
     with created(tmp_path / "run", text_model) as run:
         run.train()
         expected = run.predict(["w1 w2"]).to_json()["predictions"]
-    with s3t.Run.clone(tmp_path / "run", tmp_path / "copy", store=bucket.url) as copy:
+    with s3t.Run.clone(tmp_path / "run", tmp_path / "copy", store=f"{bucket.url}/") as copy:
         assert bucket.objects() == stored(tmp_path / "run")
         assert copy.predict(["w1 w2"]).to_json()["predictions"] == expected
         assert copy.status().store == bucket.url
         with s3t.Run.clone(tmp_path / "copy", tmp_path / "third") as third:  # where the run's are
             third.delete(records=["r3"])
         assert copy.audit().ok
+
+
+def as_if_killed(left):
+    """Rename a folder that this process could not remove, as that of a process that is gone."""
+    *name, _, number = left.name.split("-")
+    dead = next(each for each in range(2**22 - 1, 2, -1) if not psutil.pid_exists(each))
+    return left.rename(left.with_name("-".join([*name, str(dead), number])))
+
+
+def test_a_killed_clone_into_a_bucket_that_does_not_answer_holds_up_deletions_alone(bucket, text_model, tmp_path):
+    created(tmp_path / "run", text_model).close()
+    asked = []
+
+    def after_the_trial(method, path):
+        asked.append(path)
+        return "403" if len(asked) > 9 else None
+
+    bucket.fault = after_the_trial
+    with pytest.raises(s3t.StorageError, match="the credentials may not"):
+        s3t.Run.clone(tmp_path / "run", tmp_path / "copy", store=bucket.url)
+    (left,) = tmp_path.glob(".copy.init-*")
+    with s3t.Run.open(tmp_path / "run") as run, roles(run).ledger.writing() as transaction:
+        (note,) = transaction.rows.all(Clone)
+        transaction.rows.discard([note])
+        transaction.rows.add(replace(note, path=as_if_killed(left)))
+    with s3t.Run.open(tmp_path / "run") as run:
+        with pytest.raises(s3t.StorageError, match="AccessDenied"):
+            run.delete(records=["r3"])
+        assert run.status().unfinished[0].effective_at is not None
+    bucket.fault = lambda method, path: None
+    with s3t.Run.open(tmp_path / "run") as run:
+        assert not run.status().unfinished
+    assert not [*tmp_path.glob(".copy.init-*")]
+    assert not [name for name in bucket.objects() if name.endswith(".parquet")]
+
+
+def test_a_ledger_that_is_put_back_finds_what_it_does_not_know_of_the_shards_that_lose_records(
+    bucket, text_model, tmp_path
+):
+    created(tmp_path / "run", text_model, bucket=bucket).close()
+    before = (tmp_path / "run" / "ledger.sqlite").read_bytes()
+    with s3t.Run.open(tmp_path / "run") as run:
+        run.train()
+    for file in tmp_path.glob("run/ledger.sqlite*"):
+        file.unlink()
+    (tmp_path / "run" / "ledger.sqlite").write_bytes(before)
+    with s3t.Run.open(tmp_path / "run") as run:
+        assert any("artifacts" in name for name in bucket.objects())
+        run.delete(records=["r3"])
+        assert run.log()[-1].erased_at is not None
+        assert not [name for name in bucket.objects() if name.startswith("artifacts/shard")]
+
+
+def test_a_forked_process_is_told_so(bucket, text_model, tmp_path, monkeypatch):
+    created(tmp_path / "run", text_model, bucket=bucket).close()
+    monkeypatch.setattr("s3t.store.buckets._used_by", {1})
+    with pytest.raises(s3t.errors.ForkedError, match="forked off after its parent had used a bucket"):
+        s3t.Run.open(tmp_path / "run")
 
 
 def test_the_objects_of_a_killed_init_go_with_the_next(bucket, text_model, tmp_path):
@@ -175,9 +244,7 @@ def test_the_objects_of_a_killed_init_go_with_the_next(bucket, text_model, tmp_p
         created(tmp_path / "run", text_model, bucket=bucket)
     (left,) = tmp_path.glob(".run.init-*")
     assert len(bucket.objects()) == 1
-    *name, _, number = left.name.split("-")
-    dead = next(each for each in range(2**22 - 1, 2, -1) if not psutil.pid_exists(each))
-    left.rename(left.with_name("-".join([*name, str(dead), number])))
+    as_if_killed(left)
     bucket.fault = lambda method, path: None
     with created(tmp_path / "run", text_model, bucket=bucket) as run:
         pages = bucket.client.list_objects_v2(Bucket=bucket.name, Prefix="models/")

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from s3t.core import Place, Secret, place_of, slices_among
-from s3t.errors import IntegrityError
+from s3t.errors import IntegrityError, StorageError
 from s3t.ledger import Ledger, Located, Transaction
 from s3t.recipe import Recipe
 from s3t.store.slices import Slices
@@ -71,7 +71,7 @@ class Lookup:
         for place, asked in sorted(where.items()):
             try:
                 table = self.read(place, ["record", "subject"])
-            except IntegrityError:
+            except (IntegrityError, StorageError):
                 unreadable[place] = frozenset(token for _, token in asked)
                 continue
             for token, record in self._matches(table, asked):

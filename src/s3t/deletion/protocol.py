@@ -9,6 +9,7 @@ it. So a crash leaves nothing that the ledger does not know. docs/guarantees.md 
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import platform
@@ -90,7 +91,11 @@ class Eraser:
         self.witness.note(*journal)
         if exports or self.withdrawer.memory.noted():
             self.withdrawer.memory.catch_up(self.ledger)
-        self.sweep(listing=not self.slices.blobs.remote)
+        refused: list[StorageError | IntegrityError] = []
+        with _collected(refused):
+            self.sweep(listing=not self.slices.blobs.remote)
+        for error in refused:  # a deletion will not be erased before that is gone
+            logging.getLogger("s3t").warning("what killed processes left could not be removed: %s", error)
 
     def _refuse_if_older(self) -> None:
         """Look again while no deletion can come between two of the readings, and refuse an older state."""
@@ -181,6 +186,7 @@ class Eraser:
             lambda: self.withdrawer.withdraw_tainted(exports),
             lambda: self._sweep_parts(clones),  # temporary files, unfinished runs
             lambda: self._supersede(work, versions),
+            lambda: self._remove_strays(work),
             lambda: self._note_removed(artifacts, versions),
             lambda: self._refuse_clones(clones),
             self._wipe,
@@ -259,11 +265,16 @@ class Eraser:
         with storage_errors("removing what a killed init left"):
             for place in places:
                 remove_unfinished(place)
-        with storage_errors("removing what a killed clone left"):
-            gone = [clone for clone in clones if not _is_elsewhere(clone) and remove_left(clone.path)]
+        gone: list[Clone] = []
+        refused: list[StorageError | IntegrityError] = []
+        for clone in clones:
+            with _collected(refused), storage_errors("removing what a killed clone left"):
+                if not _is_elsewhere(clone) and remove_left(clone.path):
+                    gone.append(clone)
         if gone:
             with self.ledger.writing() as transaction:
                 transaction.rows.discard(gone)
+        _raise_all(refused)
 
     def _remove_artifacts(self, work: ToErase, removed: set[tuple[int, str]]) -> None:
         with storage_errors("erasing artifacts"):
@@ -304,6 +315,28 @@ class Eraser:
             transaction.rows.condemn(versions=[(place, slice_digest(kept, self.secret))])
         with storage_errors("storing the next version of a slice"):
             return self.slices.put(place, kept)
+
+    def _remove_strays(self, work: ToErase) -> None:
+        """Remove from a bucket, which no opening lists, what the ledger does not know of the shards that lost records:
+        of a later state of the ledger, or put by a request that came late.
+        """
+        if not self.slices.blobs.remote:
+            return
+        for shard in {place.shard for place in work.since}:
+            stored, versions = self.store.keys(shard), self.slices.versions(shard)  # first, as in `sweep`
+            with self.ledger.writing() as transaction:
+                transaction.sessions.end_dead()
+                snapshot, (_, condemned) = transaction.snapshot(), transaction.condemned()
+                named = snapshot.artifacts | transaction.unfinished_artifacts()
+            self.store.erase(stored - named)
+            self.slices.erase({*self._strays(versions, snapshot, unknown=False)} - condemned)
+            new = {place: digests for place, digests in versions.items() if place not in snapshot.slices}
+            unknown = [place for place, digests in new.items() for each in digests if (place, each) not in condemned]
+            if unknown:
+                raise IntegrityError(
+                    f"{self.run} is an older state of the run: the bucket has slices of additions that the ledger does "
+                    f"not know ({min(unknown)}); run `s3t reconcile {self.run}`"
+                )
 
     def _note_removed(self, artifacts: Collection[tuple[int, str]], versions: Collection[tuple[Place, str]]) -> None:
         if artifacts or versions:

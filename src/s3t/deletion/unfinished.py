@@ -77,11 +77,8 @@ def remove_run(folder: Path) -> None:
     a bucket refuses, that is raised, and the folder stays, which alone tells of it.
     """
     layout = Layout(folder)
-    try:
+    if layout.description.exists():  # before there is one, nothing lies elsewhere
         description = read_description(layout)
-    except S3TError:  # before there is one, nothing lies elsewhere
-        pass
-    else:
         if description.store is not None:
             with storage_errors(f"removing what there is of a run in {description.store}"):
                 for kind in KINDS:

@@ -131,7 +131,10 @@ def vacuum(connection: Connection) -> bool:
     return int(connection.execute(text(f"SELECT {dead}")).scalar_one()) == 0
 
 
-_GONE = ("records", "slices", "stages", "durations", "erasing_records", "condemned", "claims", "held_names", "admitted")
+_GONE = (
+    *("records", "slices", "stages", "durations", "erasing_records", "condemned", "claims", "checkpoints"),
+    *("held_names", "admitted"),
+)
 """Tables in whose dead rows something of a deleted record may be."""
 _LONG_LOG_BYTES = 4 * 2**20
 _CHECKPOINT_SECONDS = 2.0

@@ -158,6 +158,7 @@ class Sessions:
         others = {row.session for row in self.end_dead()} - {session.name}
         if any(row.session in others for row in self._rows.read(schema.claims, **of_stage(stage))):
             return False
+        self._drop_claims(**_claim_of(stage, session))  # one that could not be given back may have announced something
         row = {**of_stage(stage), "session": session.name, "device": device, "since": self._rows.now()}
         self._rows.upsert(schema.claims, [row])
         return True

@@ -177,7 +177,7 @@ class Checkpoint:
 
     stage: Stage
     stage_key: str
-    """The key that the stage would have: of its slices and parents."""
+    """A digest of the key that the stage would have, and of what else decides its bits."""
     key: str
     """The checkpoint's own, in the store."""
     digest: str

@@ -427,16 +427,16 @@ class Transaction:
         """The newest checkpoint of a stage."""
         return next(iter(self.rows.all(Checkpoint, **of_stage(stage))), None)
 
-    def keep(self, made: Trained, *, stage_key: str) -> None:
-        """Keep a stage's checkpoint that was announced and put, in the place of the one before. If the stage could not
-        be committed any more, it is condemned."""
+    def keep(self, made: Trained, *, stage_key: str, put: bool) -> None:
+        """Keep a stage's checkpoint that was announced, and put, in the place of the one before. If it was not, or the
+        stage could not be committed any more, it is condemned."""
         stage, key = made.stage, made.key
-        if self._may_be_committed(made) and self.sessions.has_announced(stage, key, made.session):
+        if put and self._may_be_committed(made) and self.sessions.has_announced(stage, key, made.session):
             self._condemn_checkpoints(self.rows.all(Checkpoint, **of_stage(stage)))
             self.rows.add(Checkpoint(stage=stage, stage_key=stage_key, key=key, digest=made.manifest))
-            self.sessions.announce(stage, None, made.session)
         else:
             self.rows.condemn(artifacts=[(stage.shard, key)])
+        self.sessions.announce(stage, None, made.session)
 
     def unfinished_artifacts(self) -> set[tuple[int, str]]:
         """Artifacts, (shard, key), of stages that are not committed: those that living sessions are putting, and

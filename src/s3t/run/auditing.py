@@ -108,9 +108,11 @@ def _looked(parts: Parts) -> tuple[Snapshot, list[Mismatch]]:
             "`s3t reconcile RUN`, which notes them again"
         )
     mismatches = [{"problem": problem} for problem in problems] + check(parts, now, contents)
+    with parts.ledger.reading() as transaction:
+        unfinished = transaction.unfinished_artifacts()  # of which one may be replaced meanwhile
     lying, versions = parts.store.keys(), parts.slices.versions()  # first: what is put later is announced
     with parts.ledger.reading() as transaction:
-        named = now.artifacts | transaction.snapshot().artifacts | transaction.unfinished_artifacts()
+        named = unfinished | now.artifacts | transaction.snapshot().artifacts | transaction.unfinished_artifacts()
         work, current = transaction.to_erase(received_by=0.0), _current(now) | _current(transaction.snapshot())
     mismatches += _stray_artifacts(lying, named=named | work.artifacts)
     mismatches += _stray_versions(versions, named=current | work.versions)

@@ -7,6 +7,7 @@ committed or a later one is there.
 
 from __future__ import annotations
 
+import logging
 import secrets
 import time
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 
 from s3t.core import Place, Stage
+from s3t.errors import FsyncError, IntegrityError, StorageError
 from s3t.ledger import SliceState, Trained
 from s3t.run.parts import Parts
 from s3t.store.artifacts import blobs_of
@@ -30,7 +32,7 @@ class Checkpoints:
     seen: Mapping[Place, SliceState]
     parents: Mapping[Stage, str]
     key: str
-    """The stage's."""
+    """A digest of the stage's key, and of the environment in which it is trained."""
     _since: float = field(default_factory=time.monotonic, init=False)
 
     def found(self) -> bytes | None:
@@ -61,13 +63,21 @@ class Checkpoints:
             parents=self.parents,
             seconds=0.0,
         )
-        with storage_errors(f"storing a checkpoint of {self.stage}"):
-            with self.parts.ledger.writing() as transaction:
-                announced = transaction.announce(made)
-            if announced:
-                self.parts.store.blobs.put(self._name(made.key), content)
-                with self.parts.ledger.writing() as transaction:
-                    transaction.keep(made, stage_key=self.key)
+        doing = f"storing a checkpoint of {self.stage}"
+        with storage_errors(doing), self.parts.ledger.writing() as transaction:
+            announced = transaction.announce(made)
+        if announced:
+            put = False
+            try:
+                with storage_errors("writing it"):
+                    self.parts.store.blobs.put(self._name(made.key), content)
+                put = True
+            except FsyncError:
+                raise
+            except (StorageError, IntegrityError) as error:  # the stage may fit where its checkpoint does not
+                logging.getLogger("s3t.run").warning("no checkpoint of %s: %s", self.stage, error)
+            with storage_errors(doing), self.parts.ledger.writing() as transaction:
+                transaction.keep(made, stage_key=self.key, put=put)
         self._since = time.monotonic()
 
     def _name(self, key: str) -> str:

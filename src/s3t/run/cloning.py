@@ -55,7 +55,7 @@ def clone(parts: Parts, to: Path, *, store: str | None = None) -> None:
     """
     check_free(to)
     if store is not None:
-        check_store(store, "the command")
+        store = check_store(store, "the command")
     parts.check_changeable()
     parts.check_trainable()
     made = Layout(new_folder(Path(os.path.realpath(to))))
@@ -114,8 +114,11 @@ def adopt(parts: Parts) -> None:
 def _copy(names: Iterable[str], source: Blobs, to: Blobs) -> None:
     """Copy blobs; one that is missing is missing there, too."""
     for name in sorted(names):
+        content = None
         with suppress(FileNotFoundError), source.open(name) as file:
-            to.put(name, file.read())
+            content = file.read()
+        if content is not None:
+            to.put(name, content)
 
 
 def _fill(parts: Parts, made: Layout, to: Path, note: Clone, *, store: str | None) -> None:

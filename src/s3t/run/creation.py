@@ -191,17 +191,18 @@ def _checked(recipe: Recipe, data: Data, recipe_name: str, *, public_data: bool,
     )
 
 
-def check_store(url: str, where: str) -> None:
-    """Try whether a bucket can hold a run."""
+def check_store(url: str, where: str) -> str:
+    """Try whether a bucket can hold a run; its URL as it is kept."""
     try:
         from s3t.store.buckets import try_out  # here: obstore is an extra
 
-        with after_refusal(NO_RUN_MADE):
-            try_out(store_url(url))
+        url = store_url(url)
+        try_out(url)
     except ImportError as error:
         raise InputError(where, f"store: needs a library ({error}); install it with: {how_to_install('s3')}") from error
     except ValueError as error:
-        raise InputError(where, f"store: {url} {error}") from error
+        raise InputError(where, f"store: {error}") from error
+    return url
 
 
 def _check_model(recipe: Recipe) -> tuple[str, Recipe]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 import logging
 import math
 import threading
@@ -149,7 +150,7 @@ class Workshop:
                     training=training,
                     seed=partial(stage_seed, training.seed, stage),
                     progress=progress,
-                    checkpoints=None if checkpoints is None else checkpoints(key),
+                    checkpoints=None if checkpoints is None else checkpoints(self._resumable(key)),
                 )
             if self._public:
                 score = self._score(self._public.rows, [*models.items(), (block, tensors)])
@@ -170,6 +171,11 @@ class Workshop:
             validation=score,
         )
         return key, content, manifest
+
+    def _resumable(self, key: str) -> str:
+        """A digest of a stage's key and of all that decides bits here: another machine goes on with other ones."""
+        here = environment(self.device, quantized=self.model.base.quantized)
+        return hashlib.sha256(json.dumps([key, self.device.type, here], sort_keys=True).encode()).hexdigest()
 
     def _training_target(self, examples: Examples) -> Target:
         """The target, with weights of labels that follow from the stage's own records alone."""

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pydantic import BaseModel, ValidationError
 
 from s3t.core import Stage
-from s3t.errors import IntegrityError
-from s3t.store.blobs import Blobs
+from s3t.errors import IntegrityError, StorageError
+from s3t.store.blobs import Blobs, folder_of
 
 _TENSORS, _MANIFEST = ".safetensors", ".json"
 _NAME = re.compile(rf"shard-(\d+)/([^/]+)({_TENSORS}|{_MANIFEST})")
@@ -101,7 +101,7 @@ class Artifacts:
 
     def manifest(self, shard: int, key: str) -> Manifest | None:
         """A manifest, its artifact not looked at; None if it cannot be read."""
-        with suppress(OSError, ValidationError):
+        with suppress(OSError, StorageError, ValidationError):
             return Manifest.model_validate_json(self._read(blobs_of(shard, key)[1]))
         return None
 
@@ -111,9 +111,9 @@ class Artifacts:
             return hashlib.sha256(self._read(blobs_of(shard, key)[1])).hexdigest()
         return None
 
-    def keys(self) -> set[tuple[int, str]]:
-        """Every (shard, key) of which a blob is there. Lists the store."""
-        matches = (_NAME.fullmatch(name) for name in self.blobs.names())
+    def keys(self, shard: int | None = None) -> set[tuple[int, str]]:
+        """Every (shard, key) of which a blob is there, or those of one shard. Lists the store."""
+        matches = (_NAME.fullmatch(name) for name in self.blobs.names(folder_of(shard)))
         return {(int(match[1]), match[2]) for match in matches if match}
 
     def present(self, artifacts: Iterable[tuple[int, str]]) -> set[tuple[int, str]]:

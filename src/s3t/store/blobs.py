@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, BinaryIO, Literal, TypeAlias, get_args
 
-from s3t.errors import IntegrityError, MovedError, RunFolderError
+from s3t.errors import IntegrityError, MovedError, StorageError
 from s3t.extras import how_to_install
 from s3t.store.disk import OpenedFolder, remove_durably, sync_folder, write_bytes_durably
 from s3t.store.folder import Description, Layout
@@ -28,11 +28,17 @@ def open_blobs(layout: Layout, description: Description, kind: Kind, *, within: 
         return LocalBlobs(layout.root / kind, tmp=layout.tmp, within=within)
     try:
         from s3t.store.buckets import BucketBlobs  # here: obstore is an extra
+
+        return BucketBlobs(f"{description.store}/{description.run}/{kind}")
     except ImportError as error:
-        raise RunFolderError(
-            str(layout.root), f"its store is a bucket ({error}); install the library with: {how_to_install('s3')}"
+        raise StorageError(
+            f"{layout.root} has its {kind} in a bucket ({error})", remedy=f"run {how_to_install('s3')}"
         ) from error
-    return BucketBlobs(f"{description.store}/{description.run}/{kind}")
+
+
+def folder_of(shard: int | None) -> str:
+    """The folder of a shard's blobs; of all, if it is None."""
+    return "" if shard is None else f"shard-{shard:03d}/"
 
 
 class LocalBlobs:
@@ -88,9 +94,9 @@ class LocalBlobs:
                 sizes[name] = self.path(name).stat().st_size
         return sizes
 
-    def names(self) -> set[str]:
-        """Every blob that is there. For openings and audits: answers and deletions never list a store."""
-        files = (path for path in self._folder.rglob("*") if not path.is_dir())
+    def names(self, folder: str = "") -> set[str]:
+        """Every blob that is there, or below a folder. Answers, and deletions up to *effective*, list nothing."""
+        files = (path for path in (self._folder / folder).rglob("*") if not path.is_dir())
         return {path.relative_to(self._folder).as_posix() for path in files}
 
     def parts(self) -> set[str]:

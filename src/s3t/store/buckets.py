@@ -22,7 +22,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import S3Store
 
-from s3t.errors import IntegrityError, StorageError
+from s3t.errors import ForkedError, IntegrityError, StorageError
 
 if TYPE_CHECKING:
     from obstore.store import S3Credential
@@ -55,6 +55,7 @@ class BucketBlobs:
                 client_options={
                     "timeout": _TIME_FOR_A_REQUEST,
                     "connect_timeout": timedelta(seconds=10),
+                    "read_timeout": timedelta(seconds=60),
                     "allow_http": plain,
                 },
                 retry_config={"max_retries": 6, "retry_timeout": _TIME_FOR_RETRIES},
@@ -78,13 +79,18 @@ class BucketBlobs:
 
     def _put(self, name: str, content: bytes, *, mode: Literal["create", "overwrite"]) -> None:
         version = obstore.put(self._store, name, content, mode=mode).get("version")
-        if version not in (None, "null"):  # where they are suspended, what is put and deleted is gone
+        if version is not None:
             import boto3  # here: it takes a while; obstore deletes no version
+            from botocore.exceptions import BotoCoreError, ClientError
 
             bucket, _, prefix = self._url.removeprefix("s3://").partition("/")
-            boto3.client("s3").delete_object(Bucket=bucket, Key=f"{prefix}/{name}".lstrip("/"), VersionId=version)
+            stays = ""
+            try:
+                boto3.client("s3").delete_object(Bucket=bucket, Key=f"{prefix}/{name}".lstrip("/"), VersionId=version)
+            except (BotoCoreError, ClientError) as error:
+                stays = f", and version {version} of {name} stays ({type(error).__name__}): delete it"
             raise StorageError(
-                f"the bucket of {self._url} keeps versions of what is deleted",
+                f"the bucket of {self._url} keeps versions of what is deleted{stays}",
                 remedy="clone the run into a bucket without them (s3t clone --store)",
             )
 
@@ -112,10 +118,10 @@ class BucketBlobs:
             sizes = dict(zip(names, pool.map(size, names), strict=True))
         return {name: found for name, found in sizes.items() if found is not None}
 
-    def names(self) -> set[str]:
-        """Every blob that is there."""
+    def names(self, folder: str = "") -> set[str]:
+        """Every blob that is there, or below a folder."""
         with _refusals(self._url):
-            return {meta["path"] for chunk in obstore.list(self._store) for meta in chunk}
+            return {meta["path"] for chunk in obstore.list(self._store, folder or None) for meta in chunk}
 
     def parts(self) -> set[str]:
         return set()
@@ -154,14 +160,19 @@ def try_out(url: str) -> None:
 
 
 def _credentials() -> Callable[[], S3Credential]:
-    from obstore.auth.boto3 import Boto3CredentialProvider  # here: it takes a while
+    from botocore.exceptions import BotoCoreError  # here: these take a while
+    from obstore.auth.boto3 import Boto3CredentialProvider
 
     try:
         return Boto3CredentialProvider()
-    except ValueError as error:
-        raise StorageError("no credentials were found", remedy="set AWS_PROFILE, or AWS_ACCESS_KEY_ID") from error
+    except (ValueError, BotoCoreError) as error:
+        raise StorageError(
+            f"no credentials were found ({error})", remedy="set AWS_PROFILE, or AWS_ACCESS_KEY_ID"
+        ) from error
 
 
+_used_by: set[int] = set()
+"""Processes that have used the library, of which a fork leaves the parent's here: its threads are gone."""
 _REMEDY = "look at the bucket, the network and the credentials"
 _CODE = re.compile(r"<Code>(\w+)</Code>")  # of an answer
 _CAUSE = re.compile(r".* - (.+)")  # of a request that had none
@@ -170,6 +181,12 @@ _CAUSE = re.compile(r".* - (.+)")  # of a request that had none
 @contextmanager
 def _refusals(where: str) -> Iterator[None]:
     """Turn the store's errors, which repeat whole requests and answers, into ours."""
+    _used_by.add(os.getpid())
+    if len(_used_by) > 1:
+        raise ForkedError(
+            "this process was forked off after its parent had used a bucket, and the library does not survive that: "
+            "start processes with multiprocessing's `spawn`"
+        )
     try:
         yield
     except FileNotFoundError:

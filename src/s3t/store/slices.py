@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from s3t.core import Place, Secret
 from s3t.errors import IntegrityError
+from s3t.store.blobs import folder_of
 from s3t.store.rows import Cells, canonical_bytes, contents
 
 if TYPE_CHECKING:
@@ -80,10 +81,10 @@ class Slices:
         except UNREADABLE:
             return None
 
-    def versions(self) -> dict[Place, frozenset[str]]:
-        """The digests of every slice's versions that are there. Lists the store."""
+    def versions(self, shard: int | None = None) -> dict[Place, frozenset[str]]:
+        """The digests of every slice's versions that are there, or of one shard's. Lists the store."""
         found: dict[Place, set[str]] = {}
-        for name in self.blobs.names():
+        for name in self.blobs.names(folder_of(shard)):
             if match := _NAME.fullmatch(name):
                 place = Place(int(match[1]), int(match[2]), int(match[3] or 0))
                 found.setdefault(place, set()).add(match[4])

@@ -155,6 +155,7 @@ def _fit(
     so_far = SoFar(torch.zeros((), device=device))
     if checkpoints is not None and (found := checkpoints.found()) is not None:
         so_far = _go_on(found, parameters, optimizer)
+        del found
         scheduler.load_state_dict({**scheduler.state_dict(), "last_epoch": so_far.steps})
         for group, base, share in zip(optimizer.param_groups, scheduler.base_lrs, scheduler.lr_lambdas, strict=True):
             group["lr"] = base * share(so_far.steps)
