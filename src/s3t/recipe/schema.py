@@ -420,7 +420,8 @@ class TrainingSettings(Section):
     cache_disk: Bytes = Field(default=ByteSize(32 * 2**30), ge=0, le=2**50)
     """Disk in the run folder for the rest of the trunk cache."""
     checkpoint_minutes: Float | None = Field(default=10.0, gt=0, le=10_000)
-    """Minutes of a stage's training from one checkpoint to the next; after a kill it goes on from there. null: none."""
+    """Minutes of a stage's training from one checkpoint to the next; after a kill it goes on from there, on a machine
+    that makes the same bits. null: none."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Training device. auto: a GPU if there is one."""
     seed: Int = Field(default=0, ge=0, le=MAX_SEED)
