@@ -179,3 +179,17 @@ def test_a_stage_whose_checkpoints_cannot_be_stored_is_trained_all_the_same(whol
         assert kept(run) == []
         assert run.audit().ok
     assert tiny.artifacts(tmp_path / "run") == whole
+
+
+def test_a_damaged_row_of_a_checkpoint_is_refused_and_reconciled(text_model, tmp_path):
+    with created(tmp_path / "run", text_model) as run:
+        trained_to(run, 5)
+        with roles(run).ledger.writing() as transaction:
+            transaction.rows.connection.exec_driver_sql("UPDATE checkpoints SET prefix = '1'")
+        with pytest.raises(s3t.IntegrityError, match="reconcile"):
+            run.delete(records=["r3"])
+    s3t.Run.reconcile(tmp_path / "run")
+    assert tiny.artifacts(tmp_path / "run") == {}
+    with s3t.Run.open(tmp_path / "run") as run:
+        run.delete(records=["r3"])
+        assert not run.audit().mismatches

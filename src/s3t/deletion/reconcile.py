@@ -27,7 +27,7 @@ from s3t.deletion.acceptance import losses_of
 from s3t.deletion.protocol import Eraser
 from s3t.errors import IntegrityError, itemised
 from s3t.ledger import Acceptance, RecordRow, SliceState, Transaction, schema
-from s3t.ledger.damage import Contents, contents_of, rebuild_indexes, remove_wrong_records, structure_problems
+from s3t.ledger.damage import Contents, contents_of, rebuild_indexes, remove_wrong_rows, structure_problems
 from s3t.ledger.filling import record_rows
 from s3t.ledger.rows import damaged
 from s3t.ledger.schema import row_of
@@ -79,7 +79,7 @@ def _mend_ledger(eraser: Eraser, witnessed: Mapping[bytes, int]) -> int:
         rows = transaction.rows
         if structure_problems(rows) and (problems := rebuild_indexes(rows)):
             raise _damaged(eraser.run, problems)
-        if left := remove_wrong_records(rows):
+        if left := remove_wrong_rows(rows):
             raise _damaged(eraser.run, (f"rows of the table `{name}` are damaged" for name in left))
         contents = contents_of(rows)
         deleted = _last_deletions(contents, witnessed)

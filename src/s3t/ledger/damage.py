@@ -116,8 +116,11 @@ def _in_postgres(connection: Connection) -> Iterator[str]:
                 yield from (str(line) for line in problems if line)
 
 
-def remove_wrong_records(rows: Rows) -> list[str]:
-    """Remove rows of records whose check fails: slices' files tell what they held. The other tables with wrong rows."""
+def remove_wrong_rows(rows: Rows) -> list[str]:
+    """Remove rows whose check fails, of records, for slices' files tell what they held, and of checkpoints, without
+    which a stage is trained from its start. The other tables with wrong rows."""
     wrong = {table: rows.wrong(table, rows.unchecked(table)) for table in CHECKED}
     rows.remove(schema.records, [{"token": row.token} for row in wrong.pop(schema.records)])
+    if wrong.pop(schema.checkpoints):
+        rows.delete(schema.checkpoints)  # what they name in the store is swept
     return [table.name for table, found in wrong.items() if found]

@@ -42,7 +42,7 @@ class Checkpoints:
         with self.parts.ledger.reading() as transaction:
             kept = transaction.checkpoint(self.stage)
         if kept is not None and kept.stage_key == self.key:
-            with suppress(FileNotFoundError), self.parts.store.blobs.open(self._name(kept.key)) as file:
+            with suppress(OSError), self.parts.store.blobs.open(self._name(kept.key)) as file:
                 content = file.read()
                 if sha256(content).hexdigest() == kept.digest:
                     return content
