@@ -73,8 +73,8 @@ def write_unseen() -> Iterator[None]:
     """A file is written past the calls that the shim knows."""
     sweep = Eraser.sweep
 
-    def and_scribble(eraser: Eraser) -> None:
-        sweep(eraser)
+    def and_scribble(eraser: Eraser, **options: bool) -> None:
+        sweep(eraser, **options)
         with (
             (eraser.run / "recipe.yaml").open("r+b", buffering=0) as file,
             mmap.mmap(file.fileno(), 0) as content,
