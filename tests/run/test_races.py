@@ -55,11 +55,11 @@ def test_a_stage_that_another_stored_before_the_claim_is_not_trained_again(text_
     run = s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(text_model), data=tiny.text_table())
     claimed, progress = roles(run).presence.claimed, Meanwhile()
 
-    def late(stage):
+    def late(stage, **options):
         monkeypatch.undo()
         with s3t.Run.open(run.path) as other:
             other.train()
-        return claimed(stage)
+        return claimed(stage, **options)
 
     monkeypatch.setattr(roles(run).presence, "claimed", late)
     report = run.train(progress=progress)

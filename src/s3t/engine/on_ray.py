@@ -133,14 +133,15 @@ class RayActors:
         for reference in ready:
             if reference in self._events:
                 actor = self._events.pop(reference)
-                if actor not in self._results.values():
-                    continue
                 self._begun.add(actor)
                 yield from (("event", event) for event in self._value(reference))
                 self._events[actor.events.remote()] = actor
-            else:
+            elif reference in self._results:
                 actor = self._results.pop(reference)
                 last = self._value(reference)
+                for asked in [asked for asked, by in self._events.items() if by is actor]:
+                    del self._events[asked]  # it may have taken the last events before we ask again
+                    yield from (("event", event) for event in self._value(asked))
                 yield from (("event", event) for event in self._value(actor.events.remote()))
                 self._is_over = True
                 yield last
