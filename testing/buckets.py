@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal
 
-Fault = Literal["cut", "403", "500", "503", "slow", "told as failed", "overwrite"]
+Fault = Literal["cut", "403", "409", "500", "503", "slow", "told as failed", "overwrite"]
 """What becomes of a request: its connection is cut, it is refused, it waits, it is carried out and its answer lost, or
 its condition is taken away."""
 
@@ -63,8 +63,8 @@ def proxy(server: str, bucket: Bucket) -> Iterator[str]:
             method, path = self.command, self.path
             bucket.requests.append((method, path))
             fault = bucket.fault(method, path)
-            if fault in ("403", "500", "503"):
-                code = "AccessDenied" if fault == "403" else "SlowDown"
+            if fault in ("403", "409", "500", "503"):
+                code = {"403": "AccessDenied", "409": "ConditionalRequestConflict"}.get(fault, "SlowDown")
                 self.answer(int(fault), {}, f"<Error><Code>{code}</Code></Error>".encode())
                 return
             if fault == "cut":

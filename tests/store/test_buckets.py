@@ -12,6 +12,7 @@ import pytest
 
 import s3t
 from s3t.ledger import Clone
+from s3t.store.buckets import BucketBlobs
 from testing import buckets, tiny
 from testing.roles import roles
 from tests.deletion.scanner import spellings
@@ -222,6 +223,18 @@ def test_a_ledger_that_is_put_back_finds_what_it_does_not_know_of_the_shards_tha
         run.delete(records=["r3"])
         assert run.log()[-1].erased_at is not None
         assert not [name for name in bucket.objects() if name.startswith("artifacts/shard")]
+
+
+@pytest.mark.parametrize(("conflicts", "refused"), [(2, False), (9, True)])
+def test_a_put_beside_another_request_for_the_object_is_tried_again(conflicts, refused, bucket):
+    blobs, left = BucketBlobs(bucket.url), ["409"] * conflicts
+    bucket.fault = lambda method, path: left.pop() if left and method == "PUT" else None
+    if refused:
+        with pytest.raises(s3t.StorageError, match="other requests for it are under way"):
+            blobs.put("name", b"1")
+    else:
+        blobs.put("name", b"1")
+        assert blobs.open("name").read() == b"1"
 
 
 def test_a_forked_process_is_told_so(bucket, text_model, tmp_path, monkeypatch):

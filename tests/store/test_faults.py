@@ -10,9 +10,9 @@ import s3t
 from testing import buckets
 from tests.store.test_buckets import TABLE, created, stored
 
-FAULTS: tuple[buckets.Fault, ...] = ("cut", "403", "500", "503", "slow", "told as failed")
+FAULTS: tuple[buckets.Fault, ...] = ("cut", "403", "409", "500", "503", "slow", "told as failed")
 LIVES = 70
-"""Of the slow test: a thousand faults."""
+"""Of the slow test, with some ten faults each."""
 TRIES = 60
 STEPS = {
     "train": lambda run: run.train(),

@@ -9,12 +9,11 @@ it. So a crash leaves nothing that the ledger does not know. docs/guarantees.md 
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 import platform
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,7 +23,7 @@ from s3t.aftermath import NOTHING_CHANGED, OUT_OF_USE, PARTLY_OUT_OF_USE, after_
 from s3t.core import Inventory, Place, Secret, slices_among
 from s3t.deletion.unfinished import remove_left, remove_unfinished
 from s3t.deletion.withdrawal import Withdrawer
-from s3t.deletion.witness import Witness, why_older
+from s3t.deletion.witness import Witness, version_of_another_time, why_older
 from s3t.errors import BlockedError, FsyncError, IntegrityError, RestoredError, StorageError, itemised
 from s3t.events import Progress, WorkStep, silent
 from s3t.ledger import Clone, ExportRow, Incoming, Ledger, SliceState, Snapshot, ToErase
@@ -91,11 +90,7 @@ class Eraser:
         self.witness.note(*journal)
         if exports or self.withdrawer.memory.noted():
             self.withdrawer.memory.catch_up(self.ledger)
-        refused: list[StorageError | IntegrityError] = []
-        with _collected(refused):
-            self.sweep(listing=not self.slices.blobs.remote)
-        for error in refused:  # a deletion will not be erased before that is gone
-            logging.getLogger("s3t").warning("what killed processes left could not be removed: %s", error)
+        self.sweep(opening=True)
 
     def _refuse_if_older(self) -> None:
         """Look again while no deletion can come between two of the readings, and refuse an older state."""
@@ -106,11 +101,14 @@ class Eraser:
             with hold(self.lock), self.ledger.writing() as transaction:
                 reason = why_older(transaction, self.witness, self.slices)
         if reason is not None:
-            raise RestoredError(
-                f"{self.run} is an older state of the run ({reason}): a backup was put back, or it is a copy. It "
-                f"neither serves nor trains until the later deletions are applied: run `s3t reconcile {self.run}`. If "
-                f"it is a copy to try things on, make it a run of its own: `s3t clone --adopt {self.run}`"
-            )
+            raise self._older(reason)
+
+    def _older(self, reason: str) -> RestoredError:
+        return RestoredError(
+            f"{self.run} is an older state of the run ({reason}): a backup was put back, or it is a copy. It "
+            f"neither serves nor trains until the later deletions are applied: run `s3t reconcile {self.run}`. If "
+            f"it is a copy to try things on, make it a run of its own: `s3t clone --adopt {self.run}`"
+        )
 
     def finish(
         self, *, everything: bool = False, withdraw: bool = False, wait: bool = True, now: Snapshot | None = None
@@ -180,18 +178,20 @@ class Eraser:
         """Go through the places; each is tried, whatever another has refused."""
         artifacts: set[tuple[int, str]] = set()  # removed, which the ledger does not know yet
         versions: set[tuple[Place, str]] = set()  # likewise
+        refused: list[StorageError | IntegrityError] = []
+        if self.slices.blobs.remote:
+            with _collected(refused):
+                work = self._with_strays(work)
         steps: tuple[Callable[[], None], ...] = (
             lambda: self.memory.forget(work.since.keys()),  # and the trunk cache
             lambda: self._remove_artifacts(work, artifacts),  # and their manifests
             lambda: self.withdrawer.withdraw_tainted(exports),
             lambda: self._sweep_parts(clones),  # temporary files, unfinished runs
             lambda: self._supersede(work, versions),
-            lambda: self._remove_strays(work),
             lambda: self._note_removed(artifacts, versions),
             lambda: self._refuse_clones(clones),
             self._wipe,
         )
-        refused: list[StorageError | IntegrityError] = []
         for step in steps:
             with _collected(refused):
                 step()
@@ -206,30 +206,51 @@ class Eraser:
             with self.ledger.writing() as transaction:
                 transaction.settle()
 
-    def sweep(self, *, unknown: bool = False, listing: bool = True) -> None:
+    def sweep(self, *, unknown: bool = False, opening: bool = False) -> None:
         """Remove temporary files that killed processes left, and condemn what the ledger does not name; `unknown`: also
-        segments of which it knows nothing.
+        segments of which it knows nothing. Nothing if another process erases.
 
-        Called when a run is opened, and when the operator erases. Nothing if another process erases. Without
-        `listing` the store is not listed: what killed processes put into it they had noted in the ledger before.
+        An `opening` asks no bucket: erasing looks through the shards that lost records, the operator's through all.
         """
         with self.lock.try_hold(wait=0) as taken:
             if not taken:
                 return
-            with storage_errors("looking for what killed processes left"):
-                stored = self.store.keys() if listing else set()  # first: what is put from here on was announced before
-                versions = self.slices.versions() if listing else {}
+            if not (opening and self.slices.blobs.remote):
+                with storage_errors("looking for what killed processes left"):
+                    stored = self.store.keys()  # first: artifacts that are put from here on were announced before
+                    versions = self.slices.versions()
+                self._condemn_strays(stored, versions, unknown=unknown)
             with self.ledger.reading() as transaction:
-                snapshot = transaction.snapshot()
                 exports, clones = transaction.exports.standing(), transaction.rows.all(Clone)
-            strays = [*self._strays(versions, snapshot, unknown=unknown)]
             self.withdrawer.remove_unfinished(exports)
-            self._sweep_parts(clones)
-            if strays or not stored <= snapshot.artifacts:
-                with self.ledger.writing() as transaction:
-                    transaction.sessions.end_dead()
-                    named = transaction.snapshot().artifacts | transaction.unfinished_artifacts()
-                    transaction.rows.condemn(artifacts=stored - named, versions=strays)
+            self._sweep_parts(clones, opening=opening)
+
+    def _condemn_strays(
+        self, stored: Set[tuple[int, str]], versions: Mapping[Place, frozenset[str]], *, unknown: bool = False
+    ) -> None:
+        """Condemn what the ledger does not name of what was found in the store."""
+        snapshot = self.ledger.snapshot()
+        strays = [*self._strays(versions, snapshot, unknown=unknown)]
+        if strays or not stored <= snapshot.artifacts:
+            with self.ledger.writing() as transaction:
+                transaction.sessions.end_dead()
+                named = transaction.snapshot().artifacts | transaction.unfinished_artifacts()
+                transaction.rows.condemn(artifacts=stored - named, versions=strays)
+
+    def _with_strays(self, work: ToErase) -> ToErase:
+        """The work, with what lies in a bucket, which no opening lists, and the ledger does not know of the shards that
+        lost records: of a later state of it, or put by a request that came late.
+        """
+        for shard in {place.shard for place in work.since}:
+            stored, versions = self.store.keys(shard), self.slices.versions(shard)  # first, as in `sweep`
+            with self.ledger.reading() as transaction:
+                reason = version_of_another_time(transaction, self.slices, versions, shard)
+            if reason is not None:
+                raise self._older(reason)
+            self._condemn_strays(stored, versions)
+        with self.ledger.reading() as transaction:
+            artifacts, superseded = transaction.condemned()
+        return replace(work, artifacts=artifacts, versions=superseded)
 
     def _strays(
         self, versions: Mapping[Place, frozenset[str]], snapshot: Snapshot, *, unknown: bool
@@ -245,9 +266,9 @@ class Eraser:
             ):
                 yield from ((place, digest) for digest in strays)
 
-    def _sweep_parts(self, clones: Collection[Clone]) -> None:
+    def _sweep_parts(self, clones: Collection[Clone], *, opening: bool = False) -> None:
         """Remove unfinished files, except those of living trainers. All other writers hold the run's lock."""
-        self._remove_unfinished(clones)
+        self._remove_unfinished(clones, opening=opening)
         with storage_errors("removing temporary files"):
             parts = self.store.blobs.parts()  # first, as in `sweep`
             if parts:
@@ -256,7 +277,7 @@ class Eraser:
                     announced = transaction.unfinished_artifacts()
                 self.store.blobs.erase_parts(parts, sparing={name for each in announced for name in blobs_of(*each)})
 
-    def _remove_unfinished(self, clones: Collection[Clone]) -> None:
+    def _remove_unfinished(self, clones: Collection[Clone], *, opening: bool) -> None:
         """Remove what killed processes left of this run's init, and of its clones wherever they were to be."""
         places = {self.run}
         with suppress(IntegrityError):
@@ -264,17 +285,14 @@ class Eraser:
                 places.add(Path(home.path))  # where init made the run, if it was renamed since
         with storage_errors("removing what a killed init left"):
             for place in places:
-                remove_unfinished(place)
-        gone: list[Clone] = []
-        refused: list[StorageError | IntegrityError] = []
-        for clone in clones:
-            with _collected(refused), storage_errors("removing what a killed clone left"):
-                if not _is_elsewhere(clone) and remove_left(clone.path):
-                    gone.append(clone)
+                remove_unfinished(place, in_buckets=not opening)
+        with storage_errors("removing what a killed clone left"):
+            gone = [
+                each for each in clones if not _is_elsewhere(each) and remove_left(each.path, in_buckets=not opening)
+            ]
         if gone:
             with self.ledger.writing() as transaction:
                 transaction.rows.discard(gone)
-        _raise_all(refused)
 
     def _remove_artifacts(self, work: ToErase, removed: set[tuple[int, str]]) -> None:
         with storage_errors("erasing artifacts"):
@@ -315,28 +333,6 @@ class Eraser:
             transaction.rows.condemn(versions=[(place, slice_digest(kept, self.secret))])
         with storage_errors("storing the next version of a slice"):
             return self.slices.put(place, kept)
-
-    def _remove_strays(self, work: ToErase) -> None:
-        """Remove from a bucket, which no opening lists, what the ledger does not know of the shards that lost records:
-        of a later state of the ledger, or put by a request that came late.
-        """
-        if not self.slices.blobs.remote:
-            return
-        for shard in {place.shard for place in work.since}:
-            stored, versions = self.store.keys(shard), self.slices.versions(shard)  # first, as in `sweep`
-            with self.ledger.writing() as transaction:
-                transaction.sessions.end_dead()
-                snapshot, (_, condemned) = transaction.snapshot(), transaction.condemned()
-                named = snapshot.artifacts | transaction.unfinished_artifacts()
-            self.store.erase(stored - named)
-            self.slices.erase({*self._strays(versions, snapshot, unknown=False)} - condemned)
-            new = {place: digests for place, digests in versions.items() if place not in snapshot.slices}
-            unknown = [place for place, digests in new.items() for each in digests if (place, each) not in condemned]
-            if unknown:
-                raise IntegrityError(
-                    f"{self.run} is an older state of the run: the bucket has slices of additions that the ledger does "
-                    f"not know ({min(unknown)}); run `s3t reconcile {self.run}`"
-                )
 
     def _note_removed(self, artifacts: Collection[tuple[int, str]], versions: Collection[tuple[Place, str]]) -> None:
         if artifacts or versions:

@@ -18,7 +18,7 @@ from s3t.ledger.engines import address_of
 from s3t.processes import may_be_at_work
 from s3t.store.blobs import KINDS, open_blobs
 from s3t.store.disk import OpenedFolder, remove_folder_durably, storage_errors, temporary_name
-from s3t.store.folder import Layout, read_description
+from s3t.store.folder import Description, Layout, read_description
 
 _INIT = ".init-"
 
@@ -28,20 +28,25 @@ def new_folder(run: Path) -> Path:
     return run.with_name(f".{run.name}{_INIT}{temporary_name(os.getpid())}")
 
 
-def remove_unfinished(run: Path) -> None:
+def remove_unfinished(run: Path, *, in_buckets: bool = True) -> None:
     """Remove the folders, with all records in them, that killed inits and clones left beside a run's place."""
     for left in run.parent.glob(f"{glob.escape(f'.{run.name}{_INIT}')}*"):
-        remove_left(left)
+        remove_left(left, in_buckets=in_buckets)
 
 
-def remove_left(folder: Path) -> bool:
-    """Remove an unfinished folder, as `remove_run` does; False if its maker may still be running."""
+def remove_left(folder: Path, *, in_buckets: bool = True) -> bool:
+    """Remove an unfinished folder, as `remove_run` does; False if its maker may still be running, or if it has a bucket
+    and those are not to be asked.
+    """
     if folder.exists():
         try:
             changed = folder.stat().st_mtime
         except FileNotFoundError:  # removed meanwhile, or renamed: it has become a run
             return False
         if may_be_at_work(folder.name.rpartition(_INIT)[2], seen_at=changed):
+            return False
+        described = _described(folder)
+        if not in_buckets and described is not None and described.store is not None:
             return False
         remove_run(folder)  # another process may remove it, too
     return True
@@ -76,9 +81,8 @@ def remove_run(folder: Path) -> None:
     If a database or the memory's folder refuses, what is there stays: keyed hashes, whose key goes with the folder. If
     a bucket refuses, that is raised, and the folder stays, which alone tells of it.
     """
-    layout = Layout(folder)
-    if layout.description.exists():  # before there is one, nothing lies elsewhere
-        description = read_description(layout)
+    layout, description = Layout(folder), _described(folder)
+    if description is not None:
         if description.store is not None:
             with storage_errors(f"removing what there is of a run in {description.store}"):
                 for kind in KINDS:
@@ -89,3 +93,9 @@ def remove_run(folder: Path) -> None:
         with suppress(OSError):
             Witness.of_run(description.run).path.unlink(missing_ok=True)
     remove_folder_durably(folder)
+
+
+def _described(folder: Path) -> Description | None:
+    """What run.json says; None if there is none yet: then nothing lies elsewhere."""
+    layout = Layout(folder)
+    return read_description(layout) if layout.description.exists() else None

@@ -21,6 +21,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from s3t.core import Place
 from s3t.errors import StorageError
 from s3t.ledger import Ledger, Transaction
 from s3t.store.disk import append_durably, identity_of, make_folder, storage_errors
@@ -206,8 +207,8 @@ def why_older(transaction: Transaction, witness: Witness, slices: Slices) -> str
         return f"its ledger is at generation {snapshot.generation}, but {witness.path} has seen generation {seen}"
     if (number := _unknown_deletion(transaction, witness)) is not None:
         return f"generation {number} of its ledger is another deletion than the one that {witness.path} has seen"
-    # A bucket is not put back with a folder. What an older ledger names is missing there: whoever reads it sees that.
-    return None if slices.blobs.remote else _version_of_another_time(transaction, slices)
+    # Who opens a run asks no bucket: who erases from it looks.
+    return None if slices.blobs.remote else version_of_another_time(transaction, slices, slices.versions())
 
 
 def _unknown_deletion(transaction: Transaction, witness: Witness) -> int | None:
@@ -225,20 +226,23 @@ def _unknown(transaction: Transaction, witness: Witness, lines: Sequence[Line]) 
     return present or len(located.gone) < len(tokens)
 
 
-def _version_of_another_time(transaction: Transaction, slices: Slices) -> str | None:
-    """The problem of a slice of which only an older version is stored, or a newer one than the current one.
+def version_of_another_time(
+    transaction: Transaction, slices: Slices, stored: Mapping[Place, frozenset[str]], shard: int | None = None
+) -> str | None:
+    """The problem of a slice, or of one of a shard's, of which only an older version is stored, or a newer one than the
+    current one.
 
     A slice without any version, or with a damaged one, is no older state: reading it is an error, and other slices
     serve on. Older versions beside the current one are swept as long as the run has its secret.
     """
     destroyed = transaction.history.key_destroyed_at() is not None
-    stored, known = slices.versions(), transaction.snapshot().slices
+    known = transaction.snapshot().slices
     _, condemned = transaction.condemned()  # what a killed addition put is known by that
     for place in sorted(stored.keys() - known.keys()):
         for digest in sorted(stored[place]):
             if (place, digest) not in condemned:
                 return f"{slices.where(place, digest)} is of an addition that its ledger does not know"
-    for place, state in sorted(known.items()):
+    for place, state in sorted(each for each in known.items() if shard in (None, each[0].shard)):
         others = stored.get(place, frozenset()) - {state.digest}
         alone = state.digest not in stored.get(place, frozenset())
         for digest in sorted(others):

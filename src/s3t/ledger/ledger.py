@@ -132,8 +132,16 @@ def vacuum(connection: Connection) -> bool:
 
 
 _GONE = (
-    *("records", "slices", "stages", "durations", "erasing_records", "condemned", "claims", "checkpoints"),
-    *("held_names", "admitted"),
+    "records",
+    "slices",
+    "stages",
+    "durations",
+    "erasing_records",
+    "condemned",
+    "claims",
+    "checkpoints",
+    "held_names",
+    "admitted",
 )
 """Tables in whose dead rows something of a deleted record may be."""
 _LONG_LOG_BYTES = 4 * 2**20

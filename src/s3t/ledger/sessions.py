@@ -134,18 +134,14 @@ class Sessions:
         return {stage_at(row.shard, row.prefix): row.session for row in self._rows.read(schema.claims)}
 
     def workers(self) -> list[Worker]:
-        """What living sessions are training, in the order in which they began."""
+        """The stages that living sessions train, and where; the oldest first."""
         living, found = {row.session: row for row in self._sessions()}, []
         for row in self._rows.read(schema.claims):
             if (by := living.get(row.session)) is not None:
                 shard, prefix, kind, _, seen = stage_at(row.shard, row.prefix)
-                since = utc(row.since)
-                found.append(
-                    Worker(
-                        **{"shard": shard, "prefix": prefix, "kind": kind, "seen": seen, "since": since},
-                        **{"host": by.host.rsplit("_", 2)[0], "process": by.process, "device": row.device},
-                    )
-                )
+                where = {"host": by.host.rsplit("_", 2)[0], "process": by.process, "device": row.device}
+                of = {"shard": shard, "prefix": prefix, "kind": kind, "seen": seen}
+                found.append(Worker(**of, **where, since=utc(row.since)))
         return sorted(found, key=lambda worker: worker.since)
 
     def claim(self, stage: Stage, session: Session, *, device: str = "cpu") -> bool:

@@ -173,7 +173,7 @@ class Trained:
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """What the training of a stage goes on from after a kill."""
+    """A saved state of a stage's training, from which it continues after a kill."""
 
     stage: Stage
     stage_key: str

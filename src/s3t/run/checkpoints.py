@@ -25,7 +25,7 @@ from s3t.store.disk import storage_errors
 
 @dataclass
 class Checkpoints:
-    """Those of one stage, which this process is training."""
+    """The checkpoints of one stage, which this process trains."""
 
     parts: Parts
     stage: Stage

@@ -114,11 +114,12 @@ def adopt(parts: Parts) -> None:
 def _copy(names: Iterable[str], source: Blobs, to: Blobs) -> None:
     """Copy blobs; one that is missing is missing there, too."""
     for name in sorted(names):
-        content = None
-        with suppress(FileNotFoundError), source.open(name) as file:
-            content = file.read()
-        if content is not None:
-            to.put(name, content)
+        try:
+            with source.open(name) as file:
+                content = file.read()
+        except FileNotFoundError:
+            continue
+        to.put(name, content)
 
 
 def _fill(parts: Parts, made: Layout, to: Path, note: Clone, *, store: str | None) -> None:

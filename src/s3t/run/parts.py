@@ -49,8 +49,9 @@ if TYPE_CHECKING:
     from s3t.records.public import Public
     from s3t.run.answerer import Answerer
     from s3t.run.approvals import Approvals
-    from s3t.run.workshop import Keeping, Workshop
+    from s3t.run.workshop import Workshop
     from s3t.run.writer import Writer
+    from s3t.training.stage import Keeper
 
 
 class LazyWorkshop:
@@ -71,7 +72,11 @@ class LazyWorkshop:
             return self._made
 
     def train(
-        self, stage: Stage, snapshot: Snapshot, progress: Progress = silent, checkpoints: Keeping | None = None
+        self,
+        stage: Stage,
+        snapshot: Snapshot,
+        progress: Progress = silent,
+        checkpoints: Callable[[str], Keeper] | None = None,
     ) -> tuple[str, bytes, Manifest]:
         """As `Workshop.train`: stores nothing."""
         try:

@@ -248,21 +248,25 @@ def missing_hours(
     parts: Parts, inventory: Inventory, missing: Sequence[Stage], transaction: Transaction
 ) -> float | None:
     """Hours in which one process trains what is missing, by the times of the live stages; None without such times."""
-    durations = transaction.history.durations() if missing else {}
-    live = {stage: seconds for stage, seconds in durations.items() if stage in inventory.alive}
+    live = _live_seconds(inventory, transaction) if missing else {}
     return hours_of(missing, live, costs=parts.recipe.stage_costs)
 
 
+def _live_seconds(inventory: Inventory, transaction: Transaction) -> dict[Stage, float]:
+    durations = transaction.history.durations()
+    return {stage: seconds for stage, seconds in durations.items() if stage in inventory.alive}
+
+
 def _workers(parts: Parts, inventory: Inventory, transaction: Transaction) -> tuple[Worker, ...]:
-    found = transaction.sessions.workers()
-    times = {each: missing_hours(parts, inventory, [each.stage], transaction) for each in found}
-    now = time.time()
-    return tuple(
-        each
-        if hours is None
-        else each.model_copy(update={"seconds_left": max(0.0, 3600 * hours - now + each.since.timestamp())})
-        for each, hours in times.items()
-    )
+    found, now = transaction.sessions.workers(), time.time()
+    live = _live_seconds(inventory, transaction) if found else {}
+
+    def with_time_left(worker: Worker) -> Worker:
+        hours = hours_of([worker.stage], live, costs=parts.recipe.stage_costs)
+        left = None if hours is None else max(0.0, worker.since.timestamp() + 3600 * hours - now)
+        return worker.model_copy(update={"seconds_left": left})
+
+    return tuple(map(with_time_left, found))
 
 
 def hours_of(stages: Iterable[Stage], durations: Mapping[Stage, float], *, costs: StageCosts) -> float | None:

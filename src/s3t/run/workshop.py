@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -51,7 +51,6 @@ from s3t.training.stage import Keeper, train_stage
 from s3t.waiting import warn_if_threads_spin
 
 T = TypeVar("T")
-Keeping: TypeAlias = Callable[[str], Keeper]
 
 
 class Workshop:
@@ -119,7 +118,11 @@ class Workshop:
         self.material.forget_stale(snapshot)
 
     def train(
-        self, stage: Stage, snapshot: Snapshot, progress: Progress = silent, checkpoints: Keeping | None = None
+        self,
+        stage: Stage,
+        snapshot: Snapshot,
+        progress: Progress = silent,
+        checkpoints: Callable[[str], Keeper] | None = None,
     ) -> tuple[str, bytes, Manifest]:
         """Train a stage from the slices and the parents of a snapshot; its key, tensor file and manifest.
 

@@ -141,7 +141,7 @@ def blobs_of(shard: int, key: str) -> tuple[str, str]:
     >>> blobs_of(2, "ab")
     ('shard-002/ab.safetensors', 'shard-002/ab.json')
     """
-    return f"shard-{shard:03d}/{key}{_TENSORS}", f"shard-{shard:03d}/{key}{_MANIFEST}"
+    return f"{folder_of(shard)}{key}{_TENSORS}", f"{folder_of(shard)}{key}{_MANIFEST}"
 
 
 def read_chain(

@@ -49,7 +49,7 @@ class LocalBlobs:
     """
 
     remote = False
-    """True if every request takes a while: then nothing is listed but by jobs of its own."""
+    """True if each request takes a while: then openings ask for nothing."""
 
     def __init__(self, folder: Path, *, tmp: Path, within: OpenedFolder) -> None:
         self._folder = folder

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _TIME_FOR_A_REQUEST = timedelta(minutes=10)  # one carries a whole slice
 _TIME_FOR_RETRIES = timedelta(seconds=60)
 _HEADS_AT_ONCE = 16
+_TRIES = 5
 _PROBE = "probe"
 
 
@@ -68,14 +69,18 @@ class BucketBlobs:
     def put(self, name: str, content: bytes) -> None:
         """Store a blob. Raises IntegrityError if other content has the name already."""
         with _refusals(self.where(name)):
-            try:
-                self._put(name, content, mode="create")
-            except AlreadyExistsError:  # by a killed process, or by a request of ours whose answer was lost
-                with self.open(name) as file:
-                    if file.read() != content:
+            for _ in range(_TRIES):
+                try:
+                    self._put(name, content, mode="create")
+                    return
+                except AlreadyExistsError:  # put by a killed process, or by a request of ours whose answer was lost
+                    with suppress(FileNotFoundError), self.open(name) as file:  # else another request was under way
+                        if file.read() == content:
+                            return
                         raise IntegrityError(
                             f"{self.where(name)}: other bytes are there already; run `s3t erase`, then try again"
                         ) from None
+            raise StorageError(f"{self.where(name)}: other requests for it are under way", remedy="wait a moment")
 
     def _put(self, name: str, content: bytes, *, mode: Literal["create", "overwrite"]) -> None:
         version = obstore.put(self._store, name, content, mode=mode).get("version")

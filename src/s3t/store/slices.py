@@ -40,7 +40,7 @@ def version_name(place: Place, digest: str) -> str:
     ('shard-000/slice-002-ab.parquet', 'shard-000/slice-002.7-ab.parquet')
     """
     segment = f".{place.segment}" if place.segment else ""
-    return f"shard-{place.shard:03d}/slice-{place.slice:03d}{segment}-{digest}.parquet"
+    return f"{folder_of(place.shard)}slice-{place.slice:03d}{segment}-{digest}.parquet"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -69,7 +69,7 @@ def learn(passes: Passes, target: Target, ready: Ready, *, total: int, checkpoin
 
 
 class Keeper(Protocol):
-    """Keeps what a stage's training goes on from after a kill."""
+    """Stores states of a stage's training, and finds the last one after a kill."""
 
     def found(self) -> bytes | None: ...
 
@@ -156,7 +156,7 @@ def _fit(
     if checkpoints is not None and (found := checkpoints.found()) is not None:
         so_far = _go_on(found, parameters, optimizer)
         del found
-        scheduler.load_state_dict({**scheduler.state_dict(), "last_epoch": so_far.steps})
+        scheduler.last_epoch = so_far.steps
         for group, base, share in zip(optimizer.param_groups, scheduler.base_lrs, scheduler.lr_lambdas, strict=True):
             group["lr"] = base * share(so_far.steps)
         for earlier in so_far.losses:
@@ -190,14 +190,14 @@ def _fit(
 
 @dataclass
 class SoFar:
-    """How far the training of a stage is."""
+    """What the training of a stage has done so far."""
 
     summed: Tensor
     """Losses of this epoch's answers. Read once an epoch: at every step a GPU would be waited for."""
     answers: int = 0
     steps: int = 0
     losses: list[float] = field(default_factory=list)
-    """Of the epochs before; of one without answers nan."""
+    """Mean loss of each finished epoch; nan if it had no answers."""
 
     def end_epoch(self) -> float | None:
         loss = self.summed.item() / self.answers if self.answers else None
