@@ -148,7 +148,7 @@ def test_a_loss_that_somebody_keeps_is_found(text_model, tmp_path, state, monkey
     """The mistakes: a manifest that says how well training went; a log beside the artifacts."""
     train = Workshop.train
 
-    def noting(self, stage, snapshot, progress):
+    def noting(self, stage, snapshot, progress, *further):
         losses = []
 
         def hear(event):
@@ -156,7 +156,7 @@ def test_a_loss_that_somebody_keeps_is_found(text_model, tmp_path, state, monkey
                 losses.append(event.loss)
             progress(event)
 
-        key, content, manifest = train(self, stage, snapshot, hear)
+        key, content, manifest = train(self, stage, snapshot, hear, *further)
         if where == "manifest":
             noted = manifest.environment | {"loss": str(losses)}
             return key, content, manifest.model_copy(update={"environment": noted})
