@@ -111,6 +111,18 @@ def test_a_deletion_takes_the_checkpoints_of_what_its_slice_trained_and_no_other
     assert tiny.artifacts(tmp_path / "run") == tiny.artifacts(tmp_path / "never")
 
 
+def test_one_of_a_stage_that_is_not_trained_any_more_goes(text_model, tmp_path):
+    """What was added meanwhile makes other stages of the same prefixes."""
+    with created(tmp_path / "run", text_model) as run:
+        trained_to(run, 3)
+        (before,) = kept(run)
+        run.add(tiny.text_table(2, seed=9).assign(id=["new0", "new1"]))
+        run.train()
+        assert kept(run) == []
+    with s3t.Run.open(tmp_path / "run"):
+        assert not stored(run, before)
+
+
 @pytest.mark.parametrize("when", ["put", pytest.param("announced", marks=pytest.mark.integration)])
 def test_a_checkpoint_that_a_deletion_overtakes_is_not_kept(when, text_model, tmp_path, monkeypatch):
     ids, deleted = list(tiny.text_table().id[:12]), []

@@ -235,9 +235,9 @@ class Transaction:
         for number, acceptance in numbered:
             hit = {(place.shard, place.slice) for place in acceptance.losses}
             lost = [each for each in kept if not hit.isdisjoint((each.stage.shard, one) for one in each.stage.prefix)]
-            self._condemn_checkpoints(lost, generation=number)
+            self.condemn_checkpoints(lost, generation=number)
 
-    def _condemn_checkpoints(self, kept: Sequence[Checkpoint], *, generation: int = 0) -> None:
+    def condemn_checkpoints(self, kept: Sequence[Checkpoint], *, generation: int = 0) -> None:
         self.rows.discard(kept)
         self.rows.condemn(artifacts={(each.stage.shard, each.key) for each in kept}, generation=generation)
 
@@ -412,7 +412,7 @@ class Transaction:
         self.rows.upsert(schema.stages, [{**of_stage(stage), "key": key, "manifest": trained.manifest}])
         self.rows.upsert(schema.durations, [{**of_stage(stage), "seconds": trained.seconds}])
         self.rows.raise_note(REMOVALS if stage in before.stages else COMMITS)
-        self._condemn_checkpoints(self.rows.all(Checkpoint, **of_stage(stage)))
+        self.condemn_checkpoints(self.rows.all(Checkpoint, **of_stage(stage)))
         self.sessions.release(stage, trained.session)
         self.rows.note_change()
         if stage not in before.stages:
@@ -432,7 +432,7 @@ class Transaction:
         stage could not be committed any more, it is condemned."""
         stage, key = made.stage, made.key
         if put and self._may_be_committed(made) and self.sessions.has_announced(stage, key, made.session):
-            self._condemn_checkpoints(self.rows.all(Checkpoint, **of_stage(stage)))
+            self.condemn_checkpoints(self.rows.all(Checkpoint, **of_stage(stage)))
             self.rows.add(Checkpoint(stage=stage, stage_key=stage_key, key=key, digest=made.manifest))
         else:
             self.rows.condemn(artifacts=[(stage.shard, key)])

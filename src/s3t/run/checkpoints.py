@@ -1,8 +1,8 @@
 """Checkpoints: what the training of a stage needs to go on after a kill. The bytes are those of an undisturbed one.
 
 A checkpoint follows from the records that its stage was trained on so far. So it is known to the ledger as a stage's
-artifact is: announced before it is put, condemned by a deletion in one of the stage's slices, and when the stage is
-committed or a later one is there.
+artifact is: announced before it is put, and condemned by a deletion in one of the stage's slices, when the stage is
+committed, when a later one is there, and when a training ends that does not want the stage any more.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -18,9 +18,16 @@ from hashlib import sha256
 from s3t.core import Place, Stage
 from s3t.errors import FsyncError, IntegrityError, StorageError
 from s3t.ledger import SliceState, Trained
+from s3t.ledger.state import Checkpoint
 from s3t.run.parts import Parts
 from s3t.store.artifacts import blobs_of
 from s3t.store.disk import storage_errors
+
+
+def forget_checkpoints(parts: Parts, *, but: Collection[Stage]) -> None:
+    """Condemn the checkpoints of stages that are not to be trained any more, since more was learned or lost."""
+    with parts.ledger.writing() as transaction:
+        transaction.condemn_checkpoints([each for each in transaction.rows.all(Checkpoint) if each.stage not in but])
 
 
 @dataclass
