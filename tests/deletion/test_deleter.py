@@ -114,7 +114,7 @@ def test_a_keyed_request_that_was_cut_short_goes_on_where_it_was(run, monkeypatc
     monkeypatch.setattr(protocol, "BATCH_NAMES", 2)
     names, accept, calls = [f"r{number}" for number in range(5)], Acceptor.accept, []
 
-    def once(self, batches, *rest):
+    def once(self, batches, *rest, **how):
         if calls:
             raise StorageError("the disk is full")
         calls.append(batches)
@@ -325,7 +325,7 @@ def test_a_deadline_counts_from_when_the_request_was_received(patient, monkeypat
     """What is promised within an hour is not an hour after a commit that took half of it."""
     accept = Acceptor.accept
 
-    def late(acceptor, batches, *rest):
+    def late(acceptor, batches, *rest, **how):
         requests = [replace(batch.request, received=batch.request.received - 1800) for batch in batches]
         return accept(acceptor, [replace(batch, request=each) for batch, each in zip(batches, requests, strict=True)])
 

@@ -26,11 +26,11 @@ def test_what_was_read_is_not_read_again_and_both_histories_of_a_generation_are_
     assert witness.newest() == 0
     witness.path.touch()
     assert witness.newest() == 0
-    witness.note({1: ("aa", [TOKEN])})
+    witness.note({1: ("aa", [TOKEN], [])})
     assert marks(witness) == [(1, "aa")]
     other = Witness(witness.path)
-    other.note({1: ("bb", [OTHER])})
-    other.note({3: ("cc", [])})
+    other.note({1: ("bb", [OTHER], [])})
+    other.note({3: ("cc", [], [])})
     content = witness.path.read_bytes()
     with witness.path.open("r+b") as file:
         file.write(b"?")  # of the line that was read
@@ -41,9 +41,9 @@ def test_what_was_read_is_not_read_again_and_both_histories_of_a_generation_are_
 
 
 def test_a_file_that_was_put_in_its_place_is_read_anew(witness, tmp_path):
-    witness.note({1: ("aa", [TOKEN]), 2: ("bb", [TOKEN])})
+    witness.note({1: ("aa", [TOKEN], []), 2: ("bb", [TOKEN], [])})
     assert witness.newest() == 2
-    Witness(tmp_path / "other").note({1: ("cc", [TOKEN] * 9)})
+    Witness(tmp_path / "other").note({1: ("cc", [TOKEN] * 9, [])})
     (tmp_path / "other").rename(witness.path)
     assert marks(witness) == [(1, "cc")]
     os.truncate(witness.path, 0)
@@ -53,20 +53,20 @@ def test_a_file_that_was_put_in_its_place_is_read_anew(witness, tmp_path):
 
 
 def test_the_newest_is_not_the_last_where_another_process_noted_more_meanwhile(witness):
-    witness.note({1: ("aa", [TOKEN] * 20), 2: ("bb", [TOKEN] * 20)})
-    witness.note({1: ("aa", [TOKEN] * 20)})
+    witness.note({1: ("aa", [TOKEN] * 20, []), 2: ("bb", [TOKEN] * 20, [])})
+    witness.note({1: ("aa", [TOKEN] * 20, [])})
     assert witness.newest() == 2
 
 
 @pytest.mark.parametrize("cut", [1, 2, 40, 5000, "a hole"])
 def test_a_long_line_that_a_crash_tore_was_not_noted_and_is_closed_off(witness, cut):
     """A power cut may leave zeros where a block was not written yet, although what comes after it was."""
-    witness.note({1: ("aa", [TOKEN]), 2: ("bb", [TOKEN] * 100)})
+    witness.note({1: ("aa", [TOKEN], []), 2: ("bb", [TOKEN] * 100, [])})
     content = bytearray(witness.path.read_bytes())
     content[-3000:-2000] = bytes(1000) if cut == "a hole" else content[-3000:-2000]
     witness.path.write_bytes(content if cut == "a hole" else content[:-cut])
     assert witness.newest() == (2 if cut == 1 else 1)  # all but the end of the line
-    witness.note({2: ("bb", [TOKEN] * 100)})
+    witness.note({2: ("bb", [TOKEN] * 100, [])})
     assert witness.newest() == 2
     assert witness.tokens() == {TOKEN: 2}
 
@@ -102,7 +102,7 @@ def test_all_that_is_not_noted_of_a_ledger_is_although_another_history_has_come_
     """A process was killed between acceptance and note; then a copy noted a deletion of the same number."""
     with ledger.reading() as transaction:
         own = transaction.history.marks()
-    witness.note({1: ("copy", [TOKEN]), 2: (own[2], []), 3: ("copy", [])})
+    witness.note({1: ("copy", [TOKEN], []), 2: (own[2], [], []), 3: ("copy", [], [])})
     witness.catch_up(ledger)
     assert marks(witness) == [(1, "copy"), (2, own[2]), (3, "copy"), (1, own[1])]
     accept(ledger, taking(1))
@@ -120,8 +120,16 @@ def test_what_the_disk_refused_is_noted_the_next_time(witness, ledger, monkeypat
     assert [number for number, _ in marks(witness)] == [1, 2]
 
 
+def test_whether_somebody_asked_for_the_last_deletion_is_remembered(witness, ledger):
+    """A later request is noted as a line of its own, without a generation of its own."""
+    witness.note({1: ("aa", [TOKEN], [OTHER]), 2: ("bb", [], [TOKEN])})
+    assert witness.last() == {TOKEN: (2, False), OTHER: (1, False)}
+    witness.note({1: ("aa", [OTHER], []), 2: ("bb", [TOKEN], [])})
+    assert witness.last() == {TOKEN: (2, True), OTHER: (1, True)}
+
+
 def test_strangers_are_lines_of_deletions_that_the_ledger_has_not_made(witness, ledger):
     witness.catch_up(ledger)
-    witness.note({1: ("copy", [TOKEN]), 7: ("later", [])})
+    witness.note({1: ("copy", [TOKEN], []), 7: ("later", [], [])})
     with ledger.writing() as transaction:
         assert [(line.generation, line.mark) for line in witness.strangers(transaction)] == [(1, "copy"), (7, "later")]

@@ -18,7 +18,19 @@ from s3t.core import Place, Stage
 from s3t.ledger import Acceptance, Ledger, PostgresAddress, Session, Snapshot
 from s3t.results.base import utc
 from testing.trained import commit
-from tests.ledger.world import OLD, PERSON, PLACES, ROWS, STAGES, make_ledger, open_ledger, rewrite, token, walk
+from tests.ledger.world import (
+    OLD,
+    PERSON,
+    PLACES,
+    ROWS,
+    STAGES,
+    make_ledger,
+    open_ledger,
+    rewrite,
+    token,
+    tokens_since,
+    walk,
+)
 
 SESSIONS = [Session(), Session(host="another-host", process=1)]
 
@@ -145,7 +157,7 @@ def change(transaction, model: Model, step) -> None:
 def check(ledger: Ledger, model: Model) -> Snapshot:
     with ledger.reading() as transaction:
         work, log = transaction.to_erase(), transaction.history.log()
-        taken = {number: tokens for number, (_, tokens) in transaction.history.deleted_since(0).items()}
+        taken = tokens_since(transaction, 0)
         deleted = {found: number for number, tokens in taken.items() for found in tokens}
         located = transaction.locate(records=[token(number) for number in ROWS], subjects=[PERSON])
     snapshot = ledger.snapshot()

@@ -128,7 +128,8 @@ def rewrite(transaction: Transaction, place: Place, digest: str, gone: Collectio
 
 def tokens_since(transaction: Transaction, generation: int) -> dict[int, list[bytes]]:
     """What generations after one have taken."""
-    return {number: tokens for number, (_, tokens) in transaction.history.deleted_since(generation).items()}
+    deletions = transaction.history.deleted_since(generation)
+    return {number: sorted([*asked, *others]) for number, (_, asked, others) in deletions.items()}
 
 
 def walk(transaction: Transaction) -> None:

@@ -5,8 +5,10 @@ import random
 import re
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import s3t
@@ -16,7 +18,7 @@ from s3t.deletion.witness import Witness
 from s3t.ledger import Transaction
 from s3t.recipe import recipe_from
 from s3t.recipe.schema import Retention
-from s3t.run import adding
+from s3t.run import adding, deleting
 from s3t.store.artifacts import Artifacts
 from s3t.store.folder import Layout, read_description
 from s3t.store.slices import Slices
@@ -667,6 +669,43 @@ def test_who_left_with_a_table_may_come_with_another_unless_they_asked_to_be_del
     assert people.audit().ok
 
 
+def test_a_record_that_was_deleted_by_its_id_bars_nobody(people):
+    table = tiny.text_table(24, subjects=24)[:6]
+    people.sync(table, max_deletions=1)
+    people.delete(records=["r5"])  # the only one of p5
+    assert people.sync(pd.concat([table[:5], LATER[:1].assign(person="p5")])).records == 1
+    people.delete(subjects=["p5"])
+    with pytest.raises(s3t.InputError, match="row 5: its subject was deleted"):
+        people.sync(pd.concat([table[:5], LATER[1:2].assign(person="p5")]))
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_restored_backup_bars_nobody_who_did_not_ask(whole, path, tmp_path):
+    """What a table replaced or lacked may come again; who asked to be deleted, also after the fact, may not."""
+    backup = shutil.copytree(path, tmp_path / "backup")
+    table = tiny.text_table()
+    later = table.assign(text=["w9 w8", "w7", *table.text[2:]])[:-2]
+    with s3t.Run.open(path) as run:
+        run.sync(later, max_deletions=1)
+        run.delete(records=["r5"])
+        assert run.delete(records=["r23"]).already == ("r23",)
+    if whole:
+        shutil.rmtree(path)
+        shutil.move(backup, path)
+    else:
+        shutil.copy(backup / "ledger.sqlite", path)
+        for rest in ("ledger.sqlite-wal", "ledger.sqlite-shm"):
+            (path / rest).unlink(missing_ok=True)
+    s3t.Run.reconcile(path)
+    with s3t.Run.open(path) as run:
+        for name in ("r5", "r23"):
+            with pytest.raises(s3t.InputError, match="row 0: the record was deleted"):
+                run.add(table[table.id == name])
+        assert run.sync(later[later.id != "r5"], max_deletions=1).records == 2
+        assert run.add(table[table.id == "r22"]).records == 1
+        assert run.audit().ok
+
+
 def test_what_another_history_deleted_is_deleted_by_reconcile_whatever_the_numbers(path, tmp_path):
     """A backup was put back, without the memory of deletions, and lived on; then the memory came back, too."""
     backup, kept = shutil.copytree(path, tmp_path / "backup"), tmp_path / "kept"
@@ -730,11 +769,73 @@ def test_what_is_deleted_while_a_table_is_compared_is_not_erased_before_it_is_fo
     assert states == ["effective"]
 
 
-@pytest.mark.parametrize(("owner", "step"), [(Deleter, "finished"), (Transaction, "add")])
+@pytest.mark.parametrize("how", ["beside what waits", "added meanwhile", "by who only adds"])
+def test_no_deletion_is_erased_before_who_takes_records_in_lets_go_of_all(how, path, monkeypatch):
+    """Any record may be in the temporary files: of a slice that waits to be rewritten, of an addition that came since,
+    or of a table that is about to be refused."""
+    tiny.change_recipe(path, deletion={"erase_within": 3600, "repair": "manual"})
+    compare, states, table = adding._compare, [], tiny.text_table()
+    first, second = pd.read_parquet(next((path / "slices").rglob("*.parquet"))).record[:2]
+    if how == "added meanwhile":
+        table = pd.concat([table, LATER[:3]])
+        second = "later00"
+
+    def meanwhile(parts, change):
+        monkeypatch.undo()
+        with s3t.Run.open(path) as other:
+            if how == "added meanwhile":
+                other.add(LATER[:3])
+            compare(parts, change)
+            roles(other).deleter.patience = 0.3
+            other.delete(records=[second])
+            other.erase()
+            states.append(other.log()[-1].state)
+
+    with s3t.Run.open(path) as run:
+        if how == "beside what waits":
+            run.delete(records=[first])
+            table = table[table.id != first]
+        monkeypatch.setattr(adding, "_compare", meanwhile)
+        if how == "by who only adds":
+            run.add(LATER[:2])
+        else:
+            run.sync(table, max_deletions=1)
+        run.erase()
+        assert (states, run.log()[-1].state) == (["effective"], "erased")
+
+
+@pytest.mark.parametrize("lost", ["expired", "gone", "replaced"])
+def test_a_newer_version_that_comes_meanwhile_is_not_deleted_for_the_older_one(lost, dated, tmp_path, monkeypatch):
+    recipe, table, on = dated
+    compare, older = adding._compare, deleting._older_than
+
+    def newer():
+        monkeypatch.setattr(adding, "_compare", compare)
+        monkeypatch.setattr(deleting, "_older_than", older)
+        with s3t.Run.open(tmp_path / "run") as other:
+            assert other.add(table[:1].assign(created="2026-02-28", text="w1"), replace=True).replaced == 1
+
+    def then(work):
+        return lambda *arguments: (work(*arguments), newer())[0]
+
+    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=table) as run:
+        if lost == "expired":
+            on("2026-04-02")
+        monkeypatch.setattr(adding, "_compare", then(compare))
+        monkeypatch.setattr(deleting, "_older_than", then(older))
+        data = {"expired": None, "gone": table[1:], "replaced": table.assign(text=["w5", *table.text[1:]])}[lost]
+        act = run.expire if data is None else partial(run.sync, data)
+        with pytest.raises(s3t.InputError, match="run the same command again"):
+            act(max_deletions=1)
+        assert run.status().records == 24
+        assert run.locate(records=["r0"])[0].records == 1
+
+
+@pytest.mark.parametrize(("owner", "step"), [(Deleter, "finished"), (Transaction, "add"), (Witness, "note")])
 def test_a_refusal_says_what_is_true_of_what_came(owner, step, run, monkeypatch):
     """What is replaced and what replaces it are one transaction: before it neither was done; once they are in, they
     are, whatever fails of what is left to do."""
-    done = step == "finished"
+    done = step != "add"
     with monkeypatch.context() as patch:
         patch.setattr(owner, step, refused)
         with pytest.raises(s3t.StorageError) as failed:
@@ -757,6 +858,15 @@ def test_a_table_that_is_cut_short_deletes_nothing(run):
         with pytest.raises(s3t.InputError):
             run.sync(wrong)
     assert state_of(run) == before
+
+
+def test_whether_a_row_has_changed_does_not_depend_on_others(text_model, tmp_path):
+    """Windows are compared at once, and where they differ row by row: both know -0.0 and 0.0 as one number."""
+    recipe = tiny.recipe(text_model, partition={"shards": 1, "slices": 1}, labels=None) | {"task": "text-regression"}
+    table = tiny.text_table().assign(label=[-0.0, *range(23)])
+    with s3t.Run.create(tmp_path / "run", recipe=recipe | {"sequences": {"budget": 1}}, data=table) as run:
+        done = run.sync(table.assign(label=[0.0, 7, *range(1, 23)]), max_deletions=1)
+        assert (done.replaced, done.unchanged) == (1, 23)
 
 
 def test_whose_record_it_is_may_change_with_a_table(people):
@@ -833,13 +943,32 @@ def test_a_table_may_go_on_holding_what_is_too_old(dated, tmp_path):
     recipe, table, on = dated
     with s3t.Run.create(tmp_path / "run", recipe=recipe, data=table[1:]) as run:
         on("2026-04-02")
-        done = run.sync(table, max_deletions=0)
+        with pytest.raises(
+            s3t.InputError, match=r"5 records would expire, more than 0\.1 .* whether the clock is right"
+        ):
+            run.sync(table)
+        done = run.sync(table, max_deletions=0.3)
         assert (done.records, done.unchanged, done.expired, done.deletion.deleted) == (0, 18, 5, 5)
         assert done.too_old == 6  # one of them was never there
         assert run.sync(table).deletion is None
         with pytest.raises(s3t.InputError, match=r"row 0: the date .* is older than retention"):
             run.add(table[:1])
         assert run.sync(table.assign(created=["2026-11-30", *table.created[1:]])).records == 1
+
+
+def test_the_status_tells_of_an_expiry_that_was_refused(dated, tmp_path):
+    recipe, table, on = dated
+    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=table) as run:
+        on("2026-04-02")
+        with pytest.raises(s3t.InputError):
+            run.expire(dry_run=True)
+        assert run.status().warnings == ()
+        with pytest.raises(s3t.InputError, match="6 records"):
+            run.expire()
+        (warning,) = run.status().warnings
+        assert warning.startswith("6 records older than retention.days allows")
+        run.expire(max_deletions=1)
+        assert run.status().warnings == ()
 
 
 WRONG_DATES = {
@@ -861,6 +990,19 @@ def test_records_without_a_date_are_refused(dated, tmp_path):
         f"row {row}: the date (column 'created') {problem}" in told
         for row, problem in enumerate(WRONG_DATES.values(), start=1)
     )
+
+
+def test_dates_that_no_calendar_has_are_refused_with_their_rows(dated, tmp_path):
+    recipe, table, _ = dated
+    rows = pa.Table.from_pandas(table.drop(columns="created"))
+    for kind, far in ((pa.timestamp("us"), 2**62), (pa.date32(), 2**30)):
+        created = pa.array([20000 * (86400 * 10**6 if far > 2**40 else 1)] * 3 + [far, None] + [-far] * 19, pa.int64())
+        created = created.cast(kind) if far > 2**40 else created.cast(pa.int32()).cast(kind)
+        with pytest.raises(s3t.DataError) as caught:
+            s3t.Run.create(tmp_path / "run", recipe=recipe, data=rows.append_column("created", created))
+        told = str(caught.value)
+        assert "row 4: the date (column 'created') is empty" in told
+        assert "rows 3, 5, 6, 7, 8, 9, 10, 11, 12, 13 and 10 more: the date (column 'created') is beyond" in told
 
 
 @pytest.mark.parametrize(

@@ -176,6 +176,24 @@ def test_a_repair_begins_by_itself_where_the_policy_asks_for_it(by_policy, begun
     assert [repair.asked_by for repair in begun] == ["policy"] * due
 
 
+@pytest.mark.parametrize("lost", [False, True])
+def test_what_was_added_is_learned_whatever_the_policy_and_whatever_lives(lost, path, begun):
+    tiny.change_recipe(path, deletion={"repair": "manual"}, additions={"learn_every": 1})
+    later = tiny.text_table(2, seed=5).assign(id=["new0", "new1"])
+    with s3t.Run.open(path) as run:
+        repairs = Repairs(run)
+        if lost:
+            run.delete(records=list(tiny.text_table().id[:20]))
+            assert not run.inventory().alive
+        assert repairs.begin_if_due(hours_a_day=None) is None
+        assert (run.add(later, train=False).due, run.status().to_learn) == (True, 2)
+        assert repairs.begin_if_due(hours_a_day=None) is not None
+        run.repair()
+        assert (repairs.begin_if_due(hours_a_day=None), run.status().to_learn) == (None, 0)
+        run.delete(records=["r21"])
+        assert repairs.begin_if_due(hours_a_day=None) is None
+
+
 def test_one_of_no_hours_begins_where_heads_alone_are_missing(repairs, begun, monkeypatch):
     monkeypatch.setattr(Inventory, "missing_readouts", lambda _inventory: ("head",))
     assert repairs.begin_if_due(hours_a_day=0.05).hours == 0.0

@@ -164,10 +164,12 @@ class Inventory:
         return found
 
     def to_learn(self) -> int:
-        """Records that were added since what serves was made; in a shard that does not answer, since what is to be
-        learned."""
+        """Added records that nothing that serves was made of."""
+        if not self.trains:
+            learned = {place for head in self.heads().values() for place in head.places}
+            return sum(n for place, n in self.records.items() if place.segment and place not in learned)
         seen = {shard: stage.seen for shard, stage in self._members.items()}
-        return sum(n for place, n in self.records.items() if place.segment > seen.get(place.shard, self.learned))
+        return sum(n for place, n in self.records.items() if place.segment > seen.get(place.shard, 0))
 
     def missing(self) -> tuple[Stage, ...]:
         """Stages that the run needs and that are not alive, in the order in which they are trained, parents first."""

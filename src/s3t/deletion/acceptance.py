@@ -36,6 +36,8 @@ class Request:
     """Time of receipt (`time.monotonic()`)."""
     asked: bool = True
     """False if nobody asked for it, as in `Acceptance`."""
+    places: Mapping[bytes, Place] = field(default_factory=dict)
+    """Where the records of one that nobody asked for lay: what lies elsewhere now is a newer version."""
     held: str | None = None
     """Id of the held request that was approved. Its names are then empty: only their tokens are kept."""
 
@@ -56,9 +58,12 @@ class Request:
         )
 
     @classmethod
-    def unasked(cls, secret: Secret, records: Sequence[str]) -> Request:
-        """A request that nobody made: records leave since a table lacks them, by age, or for newer versions."""
-        return replace(cls.of(secret, records=records, subjects=(), key=None), asked=False)
+    def unasked(cls, secret: Secret, records: Mapping[str, Place]) -> Request:
+        """A request that nobody made: records leave since a table lacks them, by age, or for newer versions. They are
+        given by name, with the segments in which they were found."""
+        request = cls.of(secret, records=list(records), subjects=(), key=None)
+        places = {token: records[name] for token, name in request.records.items()}
+        return replace(request, asked=False, places=places)
 
     @property
     def names(self) -> dict[bytes, str]:
@@ -118,12 +123,12 @@ class Acceptor:
         self._witness = witness
 
     def accept(
-        self, batches: Sequence[Batch], incoming: Incoming | None = None
+        self, batches: Sequence[Batch], incoming: Incoming | None = None, *, whole: bool = False
     ) -> tuple[list[Accepted | Exception], Journal]:
         """Accept batches, in their order, in one transaction, and take in what comes after them; durable on return.
         With what the witness has to note.
 
-        Raises DataError if what comes does not fit any more: then nothing is done.
+        Raises DataError if what comes does not fit any more, or, with `whole`, a batch: then nothing is done.
         """
         with self._ledger.writing() as transaction:
             if transaction.history.key_destroyed_at() is not None:  # by another process
@@ -134,12 +139,14 @@ class Acceptor:
                 try:
                     results.append(group.add(batch))
                 except InputError as error:  # the others' requests are not concerned
+                    if whole:
+                        raise
                     results.append(error)
             if group.acceptances:
                 transaction.accept(group.acceptances)
             named = (gone for batch, gone in zip(batches, results, strict=True) if batch.request.asked)
             asked = {token for result in named if isinstance(result, Accepted) for token in result.gone}
-            transaction.history.note_asked(asked)
+            late = transaction.history.note_asked(asked)
             for batch, result in zip(batches, results, strict=True):
                 if batch.held is not None and isinstance(result, Accepted):  # so its names go with its records
                     earlier = result.earlier.generations if result.earlier is not None else ()
@@ -151,7 +158,7 @@ class Acceptor:
                 if row is not None:
                     transaction.history.note_request(key, content=row.content, names=row.names, deleted=row.deleted)
             journal = self._witness.missing(transaction) if group.acceptances else Journal({}, None)
-        return results, journal
+        return results, journal._replace(deletions={**late, **journal.deletions})
 
     def look(self, batches: Sequence[Batch]) -> list[Accepted]:
         """The results that `accept` would return, or the first error among them; changes nothing."""
@@ -206,6 +213,7 @@ class _Group:
                     losses=losses,
                     tainted={stage: before.alive[stage] for stage in tainted},
                     asked=request.asked,
+                    subjects=batch.subjects,
                     request=request.key,
                     waited=time.monotonic() - request.received,
                 )
@@ -243,7 +251,12 @@ class _Group:
 
     def _take(self, batch: Batch) -> list[RecordRow]:
         owned = (row.token for subject in batch.subjects for row in self.by_subject.get(subject, ()))
-        taken = {token: self.rows.pop(token) for token in (*batch.records, *owned) if token in self.rows}
+        taken = {token: self.rows[token] for token in (*batch.records, *owned) if token in self.rows}
+        places = batch.request.places
+        if any(row.place != places.get(token, row.place) for token, row in taken.items()):
+            raise DataError("the data", CHANGED_MEANWHILE)
+        for token in taken:
+            del self.rows[token]
         return [row for _, row in sorted(taken.items())]
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from s3t.aftermath import NOTHING_CHANGED, OUT_OF_USE, PARTLY_OUT_OF_USE, after_refusal
+from s3t.aftermath import EXCHANGED, NOTHING_CHANGED, OUT_OF_USE, PARTLY_OUT_OF_USE, after_refusal
 from s3t.core import Inventory, Place, Secret, slices_among
 from s3t.deletion.unfinished import remove_left, remove_unfinished
 from s3t.deletion.withdrawal import Withdrawer
@@ -486,11 +486,11 @@ class Deleter:
         """Delete records and take others in, in one transaction. The caller lets go of the run's lock before `finished`
         does what is left to do.
 
-        Raises DataError, and does nothing, if the addition does not fit any more.
+        Raises DataError, and does nothing, if the addition or the deletion does not fit any more.
         """
         in_files, batches = self._searched(request)
         accepted: list[Accepted] = []
-        for result in self._accept_group(batches, incoming):
+        for result in self._accept_group(batches, incoming, whole=True):
             if isinstance(result, Exception):
                 raise result
             accepted.append(result)
@@ -509,17 +509,18 @@ class Deleter:
         return _outcome(request, in_files, accepted, entries)
 
     def _accept_group(
-        self, batches: Sequence[Batch], incoming: Incoming | None = None
+        self, batches: Sequence[Batch], incoming: Incoming | None = None, *, whole: bool = False
     ) -> Sequence[Accepted | Exception]:
-        results, journal = self._acceptor.accept(batches, incoming)
+        results, journal = self._acceptor.accept(batches, incoming, whole=whole)
         try:
-            with after_refusal(OUT_OF_USE):
+            with after_refusal(OUT_OF_USE if incoming is None else EXCHANGED):
                 self._eraser.witness.note(*journal)
         except FsyncError:
             raise
-        except StorageError as error:  # it does not concern requests that deleted nothing
+        except StorageError as error:  # it does not concern requests that were not noted
             return [
-                result if isinstance(result, Exception) or result.generation is None else error for result in results
+                result if isinstance(result, Exception) or not (result.generation or result.gone) else error
+                for result in results
             ]
         return results
 

@@ -223,6 +223,7 @@ def _unknown(
 def _accept_later(eraser: Eraser, newest: Mapping[Place, _Version], witnessed: Mapping[bytes, int]) -> int:
     """Accept deletions that the witness or the folder knows and the ledger does not; returns deleted rows."""
     seen = eraser.witness.newest()
+    unasked = {token for token, (_, asked) in eraser.witness.last().items() if not asked}
     with eraser.ledger.writing() as transaction:
         snapshot = transaction.snapshot()
         located = transaction.locate(records=witnessed, subjects=())
@@ -244,9 +245,10 @@ def _accept_later(eraser: Eraser, newest: Mapping[Place, _Version], witnessed: M
             return 0
         losses = losses_of(rows.values())
         tainted = {stage: snapshot.stages[stage] for stage in tainted_by(losses, snapshot.stages)}
-        taken = Acceptance(rows=list(rows.values()), losses=losses, tainted=tainted)
+        taken = Acceptance(rows=list(rows.values()), losses=losses, tainted=tainted, asked=False)
         (generation,) = transaction.accept([taken], above=seen)
         transaction.history.remember(later, generation=generation)
+        transaction.history.note_asked((witnessed.keys() | rows.keys()) - unasked)
         for place, gone in lacking.items():  # their newest versions are newer than the ledger
             old = snapshot.slices[place].digest
             transaction.supersede(place, old=old, new=newest[place].digest, gone=gone)

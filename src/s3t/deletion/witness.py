@@ -19,11 +19,12 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from s3t.core import Place
 from s3t.errors import StorageError
 from s3t.ledger import Ledger, Transaction
+from s3t.ledger.state import Deletions
 from s3t.store.disk import append_durably, identity_of, make_folder, storage_errors
 
 if TYPE_CHECKING:
@@ -31,8 +32,9 @@ if TYPE_CHECKING:
 
 VARIABLE = "S3T_STATE"
 _TOKEN = rb'"(?:[0-9a-f]{2})*"'
+_TOKENS = rb"\[(?:%b(?:, %b)*)?\]" % (_TOKEN, _TOKEN)
 _WHOLE_LINE = re.compile(
-    rb'^\{"generation": (\d+), "mark": "(\w*)", "tokens": \[(?:%b(?:, %b)*)?\]\}$' % (_TOKEN, _TOKEN), re.MULTILINE
+    rb'^\{"generation": (\d+), "mark": "(\w*)", "tokens": %b, "unasked": %b\}$' % (_TOKENS, _TOKENS), re.MULTILINE
 )
 
 
@@ -65,10 +67,6 @@ class Line(NamedTuple):
     """Position in the file, in bytes."""
     length: int
     """Size in bytes."""
-
-
-Deletions = Mapping[int, tuple[str, Sequence[bytes]]]
-"""Marks and deleted tokens of generations."""
 
 
 class Journal(NamedTuple):
@@ -106,16 +104,22 @@ class Witness:
 
     def tokens(self, lines: Iterable[Line] | None = None) -> dict[bytes, int]:
         """Tokens of some lines, or of all, each with the last generation that deleted it."""
+        return {token: generation for token, (generation, _) in self.last(lines).items()}
+
+    def last(self, lines: Iterable[Line] | None = None) -> dict[bytes, tuple[int, bool]]:
+        """As `tokens`, also with whether somebody asked for that deletion."""
         lines = self.lines() if lines is None else list(lines)
         if not lines:
             return {}
-        tokens: dict[bytes, int] = {}
+        last: dict[bytes, tuple[int, bool]] = {}
         with self._errors(), self.path.open("rb") as file:
-            for line in sorted(lines):
+            for line in lines:
                 file.seek(line.begin)
-                named = json.loads(file.read(line.length))["tokens"]
-                tokens |= dict.fromkeys(map(bytes.fromhex, named), line.generation)
-        return tokens
+                content = json.loads(file.read(line.length))
+                for name, asked in (("tokens", True), ("unasked", False)):
+                    for token in map(bytes.fromhex, content[name]):
+                        last[token] = max((line.generation, asked), last.get(token, (0, False)))
+        return last
 
     def strangers(self, transaction: Transaction) -> list[Line]:
         """Lines of deletions that the ledger has not made: those of a copy, or of a later state."""
@@ -135,7 +139,7 @@ class Witness:
         return Journal({number: taken[number] for number in missing}, transaction.snapshot().generation)
 
     def note(self, deletions: Deletions, noted: int | None = None) -> None:
-        """Append generations, their marks and their tokens, durably. A repeated line does no harm.
+        """Append deletions, durably. A repeated line does no harm.
 
         `noted`: the generation up to which nothing is missing any more.
         """
@@ -143,8 +147,8 @@ class Witness:
             if deletions:
                 make_folder(self.path.parent)
                 lines = [
-                    json.dumps({"generation": number, "mark": mark, "tokens": [token.hex() for token in tokens]})
-                    for number, (mark, tokens) in sorted(deletions.items())
+                    json.dumps({"generation": number, "mark": mark, "tokens": _hex(asked), "unasked": _hex(unasked)})
+                    for number, (mark, asked, unasked) in sorted(deletions.items())
                 ]
                 append_durably(self.path, "".join(f"{line}\n" for line in lines).encode())
             if noted is not None:
@@ -159,13 +163,21 @@ class Witness:
 
     def note_again(self, ledger: Ledger) -> None:
         """Note every deletion of the ledger again of which a token is missing: its line may be damaged."""
-        noted = Witness(self.path).tokens()
+        noted = Witness(self.path).last()
         with ledger.reading() as transaction:
             deletions = transaction.history.deleted_since(-1)
-        lost = {
-            number: row for number, row in deletions.items() if any(noted.get(token, -1) < number for token in row[1])
-        }
-        self.note(lost)
+
+        def lacks(token: bytes, *at_least: Any) -> bool:
+            return noted.get(token, (-1, False)) < at_least
+
+        self.note(
+            {
+                number: (mark, asked, others)
+                for number, (mark, asked, others) in deletions.items()
+                if any(lacks(token, number, True) for token in asked)
+                or any(lacks(token, number, False) for token in others)
+            }
+        )
 
     def _errors(self) -> AbstractContextManager[None]:
         return storage_errors(f"using {self.path}, the memory of deletions ({VARIABLE} may name another folder for it)")
@@ -192,6 +204,10 @@ class Witness:
         self._read += whole
         self._lines += (line for line in lines if line.begin < self._read)
         return [*self._lines, *(line for line in lines if line.begin >= self._read)]  # the last one, without a line end
+
+
+def _hex(tokens: Iterable[bytes]) -> list[str]:
+    return [token.hex() for token in tokens]
 
 
 def why_older(transaction: Transaction, witness: Witness, slices: Slices) -> str | None:

@@ -10,9 +10,9 @@ from sqlalchemy import func, select
 from s3t.core import Place, Stage
 from s3t.ledger import schema
 from s3t.ledger.exports import ExportRows
-from s3t.ledger.rows import KEY_DESTROYED, Rows, chunks
+from s3t.ledger.rows import KEY_DESTROYED, Rows
 from s3t.ledger.schema import place_at, row_of, stage_at
-from s3t.ledger.state import DepthChange, RequestRow
+from s3t.ledger.state import Deletions, DepthChange, RequestRow
 from s3t.results.log import LogEntry
 
 MOST_DEPTHS = 10_000
@@ -49,24 +49,24 @@ class History:
         table = schema.generations
         return {row.generation: row.mark for row in self._rows.unchecked(table.c.generation, table.c.mark)}
 
-    def deleted_since(self, generation: int) -> dict[int, tuple[str, list[bytes]]]:
-        """Mark and deleted tokens of each generation after one."""
+    def deleted_since(self, generation: int) -> Deletions:
+        """The deletions after one."""
         table, log = schema.deleted, schema.generations
-        taken: dict[int, list[bytes]] = {}
-        for row in self._rows.read(table, table.c.generation > generation):
-            taken.setdefault(row.generation, []).append(row.token)
-        made = sorted(self._rows.read(log, log.c.generation > generation), key=lambda row: int(row.generation))
-        return {row.generation: (row.mark, sorted(taken.get(row.generation, ()))) for row in made}
+        made = self._rows.read(log, log.c.generation > generation)
+        return _deletions(made, self._rows.read(table, table.c.generation > generation))
 
     def remember(self, tokens: Collection[bytes], *, generation: int) -> None:
-        """Note tokens as deleted, whether or not the ledger knew them."""
-        self._rows.upsert(schema.deleted, ({"token": token, "generation": generation, "asked": 1} for token in tokens))
+        """Note tokens as deleted, whether or not the ledger knew them; `note_asked` says of which somebody asked it."""
+        self._rows.upsert(schema.deleted, ({"token": token, "generation": generation, "asked": 0} for token in tokens))
 
-    def note_asked(self, tokens: Collection[bytes]) -> None:
-        """Note that somebody asked for the deletion of what was deleted: it does not come back by itself."""
-        table = schema.deleted
-        for chunk in chunks(tokens):
-            self._rows.amend(table, table.c.token.in_(chunk), asked=0, to={"asked": 1})
+    def note_asked(self, tokens: Collection[bytes]) -> Deletions:
+        """Note that somebody asked for the deletion of what was deleted: it does not come back by itself. Returns the
+        deletions of those of which that was not known, with their tokens alone."""
+        table, log = schema.deleted, schema.generations
+        late = [row for row in self._rows.read_in(table, table.c.token, tokens) if not row.asked]
+        self._rows.upsert(table, ({**row._mapping, "asked": 1} for row in late))
+        made = self._rows.read_in(log, log.c.generation, {row.generation for row in late})
+        return {number: (mark, tokens, ()) for number, (mark, _, tokens) in _deletions(made, late).items()}
 
     def request(self, key: bytes) -> RequestRow | None:
         """The request with an idempotency key, if there was one."""
@@ -118,6 +118,15 @@ class History:
             self._rows.upsert(table, map(row_of, changes))
             newest = select(table.c.changed_at).order_by(table.c.changed_at.desc()).offset(MOST_DEPTHS - 1).limit(1)
             self._rows.delete(table, table.c.changed_at < newest.scalar_subquery())
+
+
+def _deletions(made: Iterable[Any], deleted: Iterable[Any]) -> Deletions:
+    """Deletions by their rows of the log, and those of tokens."""
+    taken: dict[int, tuple[list[bytes], list[bytes]]] = {row.generation: ([], []) for row in made}
+    for row in sorted(deleted, key=lambda row: row.token):
+        asked, others = taken.get(row.generation, ([], []))
+        (asked if row.asked else others).append(row.token)
+    return {row.generation: (row.mark, *taken[row.generation]) for row in sorted(made, key=lambda row: row.generation)}
 
 
 def _deepest(alive: Collection[Stage], shards: Collection[int], filled: Set[Place]) -> dict[int, int]:

@@ -46,15 +46,18 @@ class Overtaken(Exception):  # noqa: N818
 
 @dataclass(frozen=True, kw_only=True)
 class Uses:
-    """Stages and slices that a computation uses. It may go on while all of them are alive and unchanged."""
+    """What a computation uses. It may go on while all of that is alive and unchanged."""
 
     stages: Mapping[Stage, str] = field(default_factory=dict)
     """Live stages and the keys of their artifacts."""
     slices: Mapping[Place, SliceState] = field(default_factory=dict)
+    generation: int | None = None
+    """Of a computation that may hold any record: the newest deletion before it."""
 
     def intact_at(self, later: Snapshot) -> bool:
         """True if a newer state of the ledger still has all of it, unchanged."""
-        return later.still_has(self.stages) and later.still_as(self.slices)
+        fits = self.generation is None or self.generation == later.generation
+        return fits and later.still_has(self.stages) and later.still_as(self.slices)
 
 
 class Leaving(Enum):

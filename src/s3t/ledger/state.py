@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from s3t.core import Growth, Inventory, Place, Stage
 from s3t.processes import this_machine
@@ -296,10 +296,16 @@ class Acceptance:
     """Live stages trained on those slices, and their keys."""
     asked: bool = True
     """False if the records left with a table, by age, or for newer versions of them: they may come back."""
+    subjects: Collection[bytes] = ()
+    """Subjects that were named: others, of which no record is left, may come back with another."""
     request: bytes | None = None
     """Keyed hash of the request's idempotency key."""
     waited: float = 0.0
     """Seconds since the request was received."""
+
+
+Deletions: TypeAlias = Mapping[int, tuple[str, Sequence[bytes], Sequence[bytes]]]
+"""By generation its random mark, the deleted tokens that somebody asked for, and the others."""
 
 
 @dataclass(frozen=True, kw_only=True)

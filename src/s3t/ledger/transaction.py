@@ -24,6 +24,7 @@ from s3t.ledger.rows import (
     KEY_DESTROYED,
     LEARNED,
     REMOVALS,
+    TAUGHT,
     WALKED,
     Rows,
     chunks,
@@ -199,7 +200,8 @@ class Transaction:
         return [number for number, _ in numbered]
 
     def _take_out_records(self, numbered: Sequence[tuple[int, Acceptance]]) -> None:
-        asked = {number: int(acceptance.asked) for number, acceptance in numbered}
+        on_request = [acceptance for _, acceptance in numbered if acceptance.asked]
+        asked = {token for each in on_request for token in (*each.subjects, *(row.token for row in each.rows))}
         taken = {row.token: (row, number) for number, acceptance in numbered for row in acceptance.rows}
         self.rows.remove(schema.records, ({"token": token} for token in taken))
         subjects = {row.subject: number for row, number in taken.values() if row.subject is not None}
@@ -209,7 +211,7 @@ class Transaction:
         gone |= {subject: number for subject, number in subjects.items() if subject not in left}
         self.rows.upsert(
             schema.deleted,
-            ({"token": token, "generation": number, "asked": asked[number]} for token, number in gone.items()),
+            ({"token": token, "generation": gone[token], "asked": int(token in asked)} for token in gone),
         )
         erasing = ({"token": row.token, **of_place(row.place), "generation": number} for row, number in taken.values())
         self.rows.upsert(schema.erasing_records, erasing)
@@ -235,9 +237,9 @@ class Transaction:
         for number, acceptance in numbered:
             hit = {(place.shard, place.slice) for place in acceptance.losses}
             lost = [each for each in kept if not hit.isdisjoint((each.stage.shard, one) for one in each.stage.prefix)]
-            self.condemn_checkpoints(lost, generation=number)
+            self._condemn_checkpoints(lost, generation=number)
 
-    def condemn_checkpoints(self, kept: Sequence[Checkpoint], *, generation: int = 0) -> None:
+    def _condemn_checkpoints(self, kept: Sequence[Checkpoint], *, generation: int = 0) -> None:
         self.rows.discard(kept)
         self.rows.condemn(artifacts={(each.stage.shard, each.key) for each in kept}, generation=generation)
 
@@ -301,6 +303,10 @@ class Transaction:
         if self.rows.note(LEARNED) < (added := self.snapshot().added):
             self.rows.write_note(LEARNED, to=added)
             self.rows.note_change()
+
+    def is_learning(self) -> bool:
+        """True if there is an addition that is to be learned, and no training has done so."""
+        return self.rows.note(TAUGHT) < self.rows.note(LEARNED)
 
     def condemned(self) -> tuple[frozenset[tuple[int, str]], frozenset[tuple[Place, str]]]:
         """Artifacts, (shard, key), and versions of slices that must not stay in the store."""
@@ -412,7 +418,7 @@ class Transaction:
         self.rows.upsert(schema.stages, [{**of_stage(stage), "key": key, "manifest": trained.manifest}])
         self.rows.upsert(schema.durations, [{**of_stage(stage), "seconds": trained.seconds}])
         self.rows.raise_note(REMOVALS if stage in before.stages else COMMITS)
-        self.condemn_checkpoints(self.rows.all(Checkpoint, **of_stage(stage)))
+        self._condemn_checkpoints(self.rows.all(Checkpoint, **of_stage(stage)))
         self.sessions.release(stage, trained.session)
         self.rows.note_change()
         if stage not in before.stages:
@@ -432,11 +438,18 @@ class Transaction:
         stage could not be committed any more, it is condemned."""
         stage, key = made.stage, made.key
         if put and self._may_be_committed(made) and self.sessions.has_announced(stage, key, made.session):
-            self.condemn_checkpoints(self.rows.all(Checkpoint, **of_stage(stage)))
+            self._condemn_checkpoints(self.rows.all(Checkpoint, **of_stage(stage)))
             self.rows.add(Checkpoint(stage=stage, stage_key=stage_key, key=key, digest=made.manifest))
         else:
             self.rows.condemn(artifacts=[(stage.shard, key)])
         self.sessions.announce(stage, None, made.session)
+
+    def note_training(self, missing: Collection[Stage], *, learned: int) -> None:
+        """Note what a training has left, of models of an addition. Checkpoints of other stages go: more was lost or
+        learned since."""
+        self._condemn_checkpoints([each for each in self.rows.all(Checkpoint) if each.stage not in missing])
+        if not missing and self.rows.note(TAUGHT) < learned:
+            self.rows.write_note(TAUGHT, to=learned)
 
     def unfinished_artifacts(self) -> set[tuple[int, str]]:
         """Artifacts, (shard, key), of stages that are not committed: those that living sessions are putting, and

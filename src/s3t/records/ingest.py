@@ -42,7 +42,7 @@ from s3t.records.reading import (
 )
 from s3t.records.requests import CellError, is_unicode, name_in, normal_form, text_of
 from s3t.records.splitting import Split
-from s3t.store.rows import Cells, DuplicateFinder, canonical_bytes
+from s3t.store.rows import NO_DATE, Cells, DuplicateFinder, canonical_bytes
 from s3t.store.tables import rows_at
 from s3t.tasks import Kind
 from s3t.wording import did_you_mean
@@ -408,6 +408,8 @@ class Checks:
                 cell = cell.astimezone(datetime.UTC)
             except OverflowError:  # of the first or the last year
                 raise CellError("has no date in UTC; correct it") from None
+        if cell is NO_DATE:
+            raise CellError("is beyond the year 9999, or before the first; correct it")
         if not isinstance(cell, datetime.date):
             raise CellError("is a time without a date; give the date, too")
         date = datetime.date(cell.year, cell.month, cell.day).isoformat()

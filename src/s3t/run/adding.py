@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,7 @@ from s3t.ledger.filling import WaitingRecords, record_rows
 from s3t.ledger.locks import hold
 from s3t.ledger.presence import Leaving, Overtaken, Uses
 from s3t.results.changes import Added
-from s3t.run.deleting import check_share, deletion_of, repaired
+from s3t.run.deleting import MAX_EXPIRED, check_share, deletion_of, repaired
 from s3t.run.reporting import inventory_now
 from s3t.run.training import train_missing
 from s3t.store.disk import storage_errors
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from s3t.deletion.acceptance import Accepted
     from s3t.deletion.lookup import FileMatches
-    from s3t.ledger import Snapshot
     from s3t.recipe import Recipe
     from s3t.records.ingest import Records
     from s3t.records.reading import Data, Problems
@@ -142,10 +141,12 @@ class _Change:
     """Records of the data that the run holds, by token, with the segment; empty for a whole table."""
     taken: dict[Place, list[int]] = field(default_factory=dict)
     """Rows that come in, by slice; of a slice that is not here, all."""
+    lost: dict[str, Place] = field(default_factory=dict)
+    """Records that the run loses, with the segment: those that are `replaced`, and of a whole table those that are not
+    in it, `expired` if they are too old to stay, else `gone`."""
     replaced: set[str] = field(default_factory=set)
     gone: set[str] = field(default_factory=set)
     expired: set[str] = field(default_factory=set)
-    """Not in the data any more, and too old to stay; `gone` has the others."""
     too_old: int = 0
     """Rows of the data that are too old to come in, or to stay."""
     unchanged: int = 0
@@ -183,14 +184,12 @@ def _changed(
     """The steps of `add` and `sync`. With `most`, the greatest share to delete, the data is a whole table."""
     parts.check_changeable()
     parts.check_trainable()
-    with after_refusal(NOTHING_CHANGED):
-        now = parts.latest.snapshot()  # refuses an older ledger
     with (
         after_refusal(NOTHING_CHANGED),
         storage_errors("keeping records in a temporary file"),
+        _in_memory(parts),
         Spill(parts.layout.tmp) as records,
         Spill(parts.layout.tmp) as names,
-        _in_memory(parts, now) if replace else nullcontext(),
     ):
         from s3t.records.splitting import Split  # here: it imports pyarrow, which a short command should not wait for
 
@@ -203,8 +202,10 @@ def _changed(
             what = f"{counted(len(change.gone), 'record')} would go, and {len(change.replaced):,} be replaced"
             going = len(change.gone) + len(change.replaced)
             check_share(parts, most, going, what, "See whether the table is whole")
-        going_names = sorted(change.replaced | change.gone | change.expired)
-        request = Request.unasked(parts.secret, going_names)
+            what = f"{counted(len(change.expired), 'record')} would expire"
+            check_share(parts, max(most, MAX_EXPIRED), len(change.expired), what, "See whether the clock is right")
+        request = Request.unasked(parts.secret, change.lost)
+        going_names = change.lost.keys()
         done = Added(
             addition=None,
             records=change.records,
@@ -253,11 +254,11 @@ def _changed(
 
 
 @contextmanager
-def _in_memory(parts: Parts, now: Snapshot) -> Iterator[None]:
-    """While within, present records are in memory: what is deleted meanwhile is not erased."""
-    held = {place: state for place, state in now.slices.items() if not state.pending}
+def _in_memory(parts: Parts) -> Iterator[None]:
+    """While within, any record may be in memory, or in a temporary file: what is deleted meanwhile is not erased."""
+    now = parts.latest.snapshot()  # refuses an older ledger
     try:
-        with parts.presence.working(now, Uses(slices=held), leaving=Leaving.NEVER):
+        with parts.presence.working(now, Uses(generation=now.generation), leaving=Leaving.NEVER):
             yield
     except Overtaken:  # at its very beginning
         raise DataError("the data", CHANGED_MEANWHILE) from None
@@ -357,9 +358,9 @@ def _compare(parts: Parts, change: _Change) -> None:
     for place in present:
         segments.setdefault(place._replace(segment=0), set()).add(place)
     oldest = parts.recipe.retention.oldest() if whole and parts.recipe.retention is not None else None
-    lost, coming, old = {name for name, _ in change.present.values()}, set[str](), set[str]()
+    lost, coming, old = dict(change.present.values()), set[str](), set[str]()
     for place, read in sorted(segments.items()):
-        stored, given = _stored(parts, read), change.split[place]
+        (stored, lie), given = _stored(parts, read), change.split[place]
         at = {name: number for number, name in enumerate(Cells(stored["record"]))}
         names = list(Cells(given["record"]))
         both = [number for number, name in enumerate(names) if name in at]
@@ -369,17 +370,19 @@ def _compare(parts: Parts, change: _Change) -> None:
         change.unchanged += len(same)
         coming.update(names[number] for number in change.taken[place])
         if whole:
-            lost |= at.keys()
+            lost |= zip(at, lie, strict=True)
         if oldest is not None:
             old.update(itertools.compress(at, (date < oldest for date in Cells(stored["date"]))))
-        lost.difference_update(names[number] for number in same)
-    change.replaced = lost & coming if whole else lost
-    change.gone = lost - change.replaced - old
-    change.expired = lost - change.replaced - change.gone
+        for number in same:
+            lost.pop(names[number], None)
+    change.lost = lost
+    change.replaced = lost.keys() & coming if whole else set(lost)
+    change.gone = lost.keys() - change.replaced - old
+    change.expired = lost.keys() - change.replaced - change.gone
 
 
-def _stored(parts: Parts, segments: Collection[Place]) -> pa.Table:
-    """The present records of some segments of a slice."""
+def _stored(parts: Parts, segments: Collection[Place]) -> tuple[pa.Table, list[Place]]:
+    """The present records of some segments of a slice, and in which of them each lies."""
     import pyarrow as pa
 
     from s3t.store.slices import without_records
@@ -399,7 +402,8 @@ def _stored(parts: Parts, segments: Collection[Place]) -> pa.Table:
             if all(now[place].digest == states[place].digest for place in full):
                 raise
             continue
-        return pa.concat_tables(tables, promote_options="permissive").combine_chunks()
+        lie = [place for place, table in zip(full, tables, strict=True) for _ in range(table.num_rows)]
+        return pa.concat_tables(tables, promote_options="permissive").combine_chunks(), lie
 
 
 def _alike(rows: pa.Table, others: pa.Table) -> Iterator[bool]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -18,16 +18,9 @@ from hashlib import sha256
 from s3t.core import Place, Stage
 from s3t.errors import FsyncError, IntegrityError, StorageError
 from s3t.ledger import SliceState, Trained
-from s3t.ledger.state import Checkpoint
 from s3t.run.parts import Parts
 from s3t.store.artifacts import blobs_of
 from s3t.store.disk import storage_errors
-
-
-def forget_checkpoints(parts: Parts, *, but: Collection[Stage]) -> None:
-    """Condemn the checkpoints of stages that are not to be trained any more, since more was learned or lost."""
-    with parts.ledger.writing() as transaction:
-        transaction.condemn_checkpoints([each for each in transaction.rows.all(Checkpoint) if each.stage not in but])
 
 
 @dataclass

@@ -15,6 +15,7 @@ from s3t.errors import InputError, RecipeError, S3TError, UnknownNamesError
 from s3t.events import Progress, silent, telling
 from s3t.ledger import Transaction
 from s3t.ledger.locks import hold
+from s3t.ledger.rows import OVERDUE
 from s3t.recipe import repair_due
 from s3t.records.requests import other_forms, requested, requested_names
 from s3t.results.changes import Deletion, Reconciliation
@@ -128,13 +129,29 @@ def expire(
             parts.check_changeable()
         old = _older_than(retention.oldest(), parts)
         what = f"{counted(len(old), 'record')} from before {retention.oldest()} would go"
-        check_share(parts, max_deletions, len(old), what, "See whether the clock is right")
+        try:
+            check_share(parts, max_deletions, len(old), what, "See whether the clock is right")
+        except InputError:
+            if not dry_run and 0 <= max_deletions <= 1:
+                _note_overdue(parts, len(old))
+            raise
+    if not dry_run:
+        _note_overdue(parts, 0)
     request = Request.unasked(parts.secret, old)
     return _deleted(parts, request, dry_run=dry_run, wait=True, repair=repair, progress=progress or silent)
 
 
-def _older_than(oldest: str, parts: Parts) -> list[str]:
-    """Ids of the present records from before a date."""
+def _note_overdue(parts: Parts, count: int) -> None:
+    """Note for the status how many records a refused expiry leaves."""
+    with parts.ledger.reading() as transaction:
+        noted = transaction.rows.note(OVERDUE)
+    if noted != count and not parts.ledger.read_only:
+        with parts.ledger.writing() as transaction:
+            transaction.rows.write_note(OVERDUE, to=count)
+
+
+def _older_than(oldest: str, parts: Parts) -> dict[str, Place]:
+    """Ids of the present records from before a date, with their segments."""
     found: dict[tuple[bytes, Place], str] = {}
     for place, state in sorted(parts.ledger.snapshot().slices.items()):
         if state.records:
@@ -144,7 +161,7 @@ def _older_than(oldest: str, parts: Parts) -> list[str]:
             found |= {(parts.secret.token("ledger", "record", name), place): name for name in old}
     with parts.ledger.reading() as transaction:  # what was deleted or replaced may wait in a file to be erased
         present = transaction.places_of({token for token, _ in found})
-    return [name for (token, place), name in found.items() if present.get(token) == place]
+    return {name: place for (token, place), name in found.items() if present.get(token) == place}
 
 
 def check_share(parts: Parts, most: float, count: int, what: str, remedy: str) -> None:

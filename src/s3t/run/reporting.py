@@ -13,6 +13,7 @@ from s3t.bugs import log_failure
 from s3t.core import Inventory, Order, Place, Stage, StageCosts, by_kind, stages_of
 from s3t.errors import PlanningError
 from s3t.ledger import Clone, ExportRow, Transaction
+from s3t.ledger.rows import OVERDUE
 from s3t.recipe import Recipe
 from s3t.results.base import utc
 from s3t.results.log import LogEntry
@@ -101,6 +102,11 @@ def _warnings(
         for who in (*transaction.sessions.waited_for(number), *clones):
             yield f"deletion {number} waits for {who}"
     yield from parts.withdrawer.warnings(to_withdraw)
+    if overdue := transaction.rows.note(OVERDUE):
+        yield (
+            f"{counted(overdue, 'record')} older than retention.days allows, too many to go by themselves, stayed; see "
+            f"whether the clock is right, then run `s3t expire {parts.layout.root} --max-deletions 1`"
+        )
     for id in sorted(transaction.held.approved()):
         error = parts.upkeep.not_carried_out.get(id)
         why = "what opens the run next goes on with it" if error is None else f"it is tried again: {error}"

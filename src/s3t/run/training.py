@@ -28,7 +28,7 @@ from s3t.ledger.presence import Leaving, Overtaken, Uses, Work
 from s3t.progress import watched
 from s3t.recipe import EngineSettings, Recipe, TrainingSettings, recipe_from
 from s3t.results.changes import TrainedStage, Training
-from s3t.run.checkpoints import Checkpoints, forget_checkpoints
+from s3t.run.checkpoints import Checkpoints
 from s3t.run.orders import Addition
 from s3t.run.parts import Parts
 from s3t.run.reporting import inventory_now, outage_of
@@ -176,7 +176,8 @@ def train_missing(
         while unwanted := _inventory(parts).unwanted():
             _forget(parts, unwanted)
         after = inventory_now(parts)
-        forget_checkpoints(parts, but=after.missing())
+        with parts.ledger.writing() as transaction:
+            transaction.note_training(missing := after.missing(), learned=after.learned)
         return Training(
             summaries=tuple(
                 TrainedStage(
@@ -191,7 +192,7 @@ def train_missing(
             discarded=discarded,
             seconds=time.monotonic() - started,
             generation=after.generation,
-            missing=len(after.missing()),
+            missing=len(missing),
             depths=after.depths(),
             outage=outage_of(parts, after),
         )

@@ -19,6 +19,10 @@ WINDOW_ROWS = 2**14
 Value: TypeAlias = "str | bytes | float | Sequence[str] | None"
 
 
+NO_DATE: Any = object()
+"""In place of a date beyond the years 1 to 9999, which Python cannot hold."""
+
+
 class Cells:
     """The values of a column, a window at a time, to go through any number of times."""
 
@@ -30,7 +34,19 @@ class Cells:
 
     def __iter__(self) -> Iterator[Any]:
         for start in range(0, len(self._column), WINDOW_ROWS):
-            yield from self._column.slice(start, WINDOW_ROWS).to_pylist()
+            window = self._column.slice(start, WINDOW_ROWS)
+            try:
+                values = window.to_pylist()
+            except (OverflowError, ValueError):
+                values = [_held(cell) for cell in window]
+            yield from values
+
+
+def _held(cell: pa.Scalar) -> Any:
+    try:
+        return cell.as_py()
+    except (OverflowError, ValueError):
+        return NO_DATE
 
 
 def canonical_bytes(values: Iterable[Value]) -> bytes:

@@ -247,7 +247,7 @@ class Regression(Target):
             number = float(cell)
         except (ValueError, OverflowError):
             return None
-        return number if math.isfinite(number) else None
+        return number + 0.0 if math.isfinite(number) else None  # -0.0 is 0.0, so that equal numbers have equal bytes
 
     def targets(self, rows: pa.Table, records: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> Tensor:
         import torch
