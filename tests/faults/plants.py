@@ -55,14 +55,14 @@ def witness_first() -> Iterator[None]:
     """A deletion is noted outside of the run before it is accepted."""
     accept = Acceptor.accept
 
-    def noted_first(acceptor: Acceptor, batches: Sequence[Batch], *incoming: Any) -> Any:
+    def noted_first(acceptor: Acceptor, batches: Sequence[Batch], *incoming: Any, **how: Any) -> Any:
         (description,) = Path(os.environ["S3T_STATE"]).parent.glob("run/run.json")
         witness = Witness.of_run(json.loads(description.read_text())["run"])
         found = acceptor.look(batches)
         witness.note(
-            {result.generation: ("00", [row.token for row in result.rows]) for result in found if result.generation}
+            {result.generation: ("00", [row.token for row in result.rows], []) for result in found if result.generation}
         )
-        return accept(acceptor, batches, *incoming)
+        return accept(acceptor, batches, *incoming, **how)
 
     with mock.patch.object(Acceptor, "accept", noted_first):
         yield

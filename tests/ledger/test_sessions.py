@@ -1,5 +1,6 @@
 """A deletion is effective when every living session has moved; claims share out what is to be trained."""
 
+import os
 import subprocess
 import sys
 import time
@@ -8,8 +9,9 @@ import pytest
 from sqlalchemy import insert, update
 
 from s3t.core import Stage
-from s3t.ledger import Session
+from s3t.ledger import Session, Trained
 from s3t.ledger import schema as tables
+from s3t.ledger.rows import Rows
 from s3t.ledger.schema import prefix_text
 from s3t.ledger.sessions import LEASE_SECONDS
 from tests.ledger.world import accept, end, erase, log, settle, state, taking, token
@@ -250,3 +252,46 @@ def test_what_a_session_claims_after_it_was_taken_for_dead_holds_nobody_up(ledge
     seen(ledger, HERE)
     assert claim(ledger, STAGE, HERE)
     assert claimed(ledger) == {STAGE: HERE.name}
+
+
+def trained_by(session):
+    return Trained(stage=STAGE, key="new", manifest="d" * 64, session=session, seen={}, parents={}, seconds=1.0)
+
+
+@pytest.mark.parametrize("again", ["nobody", "another"])
+def test_what_is_put_once_its_claim_was_lost_is_condemned_unless_another_puts_it(ledger, other, again):
+    """A trainer slept; what it had announced was condemned and erased; then it woke, and put it."""
+    late = trained_by(ELSEWHERE)
+    seen(ledger, ELSEWHERE)
+    with ledger.writing() as transaction:
+        assert transaction.sessions.claim(STAGE, ELSEWHERE)
+        assert transaction.announce(late)
+    with other.writing() as transaction:
+        transaction.sessions.end([ELSEWHERE.name])
+        assert transaction.condemned()[0] == {(0, "new")}
+        transaction.note_removed({(0, "new")})
+    seen(other, HERE)
+    if again == "another":
+        with other.writing() as transaction:
+            assert transaction.sessions.claim(STAGE, HERE)
+            assert transaction.announce(trained_by(HERE))
+    with ledger.writing() as transaction:
+        assert not transaction.commit(late)
+        assert transaction.condemned()[0] == (set() if again == "another" else {(0, "new")})
+    if again == "another":
+        with other.writing() as transaction:
+            assert transaction.commit(trained_by(HERE))
+        with ledger.writing() as transaction:
+            assert not transaction.commit(late)
+            assert transaction.condemned()[0] == set()
+
+
+@pytest.mark.parametrize("ahead", [-1e4, 1e4])
+def test_the_clock_of_the_ledger_may_be_another(ledger, ahead, monkeypatch):
+    """That of a database: the age of a process is by its own machine's."""
+    now = Rows.now
+    monkeypatch.setattr(Rows, "now", lambda rows: now(rows) + ahead)
+    parent = Session(process=os.getppid())
+    seen(ledger, parent)
+    with ledger.writing() as transaction:
+        assert parent.name in [row.session for row in transaction.sessions.end_dead()]

@@ -48,8 +48,8 @@ class Notes:
 
         accept, put, answer_of, slice_digest = Acceptor.accept, Artifacts.put, Answerer._answer, protocol.slice_digest
 
-        def accepting(acceptor: Acceptor, batches: Sequence[Any], *incoming: Any) -> Any:
-            results = accept(acceptor, batches, *incoming)
+        def accepting(acceptor: Acceptor, batches: Sequence[Any], *incoming: Any, **how: Any) -> Any:
+            results = accept(acceptor, batches, *incoming, **how)
             now = time.monotonic()
             taken = [row.token.hex() for result in results[0] if isinstance(result, Accepted) for row in result.rows]
             self.write("accepted", at=now, tokens=taken)

@@ -11,6 +11,7 @@ import s3t
 from s3t.deletion import protocol
 from s3t.deletion.acceptance import Acceptor
 from s3t.deletion.holding import Limits
+from s3t.deletion.lookup import Lookup
 from s3t.errors import DecidedError, InputError, IntegrityError, KeyDestroyedError, TooManyHeldError
 from s3t.ledger import schema
 from s3t.ledger.rows import Rows
@@ -174,10 +175,10 @@ def approved_and_killed(run, *every, part=0):
     """Each is approved, and killed before it is accepted, or a later part of it."""
     accept, left = Acceptor.accept, itertools.count()
 
-    def act(self, batches, *incoming):
+    def act(self, batches, *incoming, **how):
         if next(left) % (part + 1) == part:
             raise Killed
-        return accept(self, batches, *incoming)
+        return accept(self, batches, *incoming, **how)
 
     for held in every:
         with pytest.MonkeyPatch.context() as patch:
@@ -249,6 +250,21 @@ def test_one_of_several_parts_that_was_killed_between_two_goes_on_with_the_rest(
     with s3t.Run.open(run.path) as again:
         assert state_of(again, records=names) == ["erased"] * 5
         assert again.approvals.find(held.id).state == "done"
+
+
+def test_who_approves_hears_of_what_another_process_carried_out(run, monkeypatch):
+    """Its own search for the names takes so long that another goes on for it."""
+    held, search = ask(run, subjects=["p0"]), Lookup.search
+
+    def slow(lookup, **names):
+        monkeypatch.setattr(Lookup, "search", search)
+        with s3t.Run.open(run.path) as other:
+            assert other.log()[-1].records == 3
+        return search(lookup, **names)
+
+    monkeypatch.setattr(Lookup, "search", slow)
+    done = run.approvals.approve(held.id, by="operator").outcome
+    assert (done.deleted, done.state, len(done.log)) == (3, "erased", 1)
 
 
 def test_a_key_that_other_names_have_taken_since_the_approval_does_not_stop_it(run):

@@ -165,6 +165,20 @@ def gone(run, each):
     (run.path / f"artifacts/shard-000/{each.key}.safetensors").unlink()
 
 
+def test_the_time_before_the_kill_counts(text_model, tmp_path):
+    with created(tmp_path / "run", text_model) as run:
+        trained_to(run, 5)
+        (before,) = kept(run)
+        with roles(run).ledger.writing() as transaction:
+            transaction.rows.discard([before])
+            transaction.rows.add(replace(before, seconds=before.seconds + 1000))
+        ends = []
+        run.train(progress=lambda event: ends.append(event) if isinstance(event, StageEnd) else None)
+        assert 1000 < ends[0].seconds < 1100
+        with roles(run).ledger.reading() as transaction:
+            assert transaction.history.durations()[before.stage] == pytest.approx(ends[0].seconds, abs=5)
+
+
 @pytest.mark.parametrize("spoil", [of_other_slices, damaged, gone])
 def test_one_that_is_not_the_stages_own_and_whole_is_left_aside(spoil, whole, text_model, tmp_path):
     with created(tmp_path / "run", text_model) as run:

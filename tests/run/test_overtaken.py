@@ -304,3 +304,21 @@ def test_an_open_run_that_nobody_asks_anything_erases_in_time(path):
         record = record_of(run, 0)
         assert run.delete(records=[record]).deleted == 1
         until(lambda: not in_slices(run, record))
+
+
+def test_who_counted_as_dead_goes_on_with_its_stage_unless_another_trains_it(path):
+    """The ledger took no writes for a while; nobody deleted anything."""
+    with s3t.Run.open(path) as run, s3t.Run.open(path) as other:
+        other.delete(records=["r0"], repair=False)
+        dead = []
+
+        def silenced(event):
+            if isinstance(event, WorkStep) and not dead:
+                dead.append(event)
+                with roles(other).ledger.writing() as transaction:
+                    transaction.sessions.end([roles(run).presence.session.name])
+                roles(run).presence.renew()
+                assert [worker.process for worker in other.status().workers]
+
+        done = run.train(progress=silenced)
+        assert (done.discarded, done.missing, len(dead)) == (0, 0, 1)

@@ -8,7 +8,7 @@ from s3t.core import Stage
 from s3t.recipe import recipe_from
 from s3t.records.ingest import ingest
 from s3t.records.public import Public
-from s3t.store.artifacts import blobs_of
+from s3t.store.artifacts import Artifacts, blobs_of
 from testing import tiny
 from testing.roles import roles
 from tests.run.worlds import make_worlds, trained_run
@@ -94,6 +94,21 @@ def test_a_choice_by_private_records_is_caught(text_model, public, tmp_path, mon
     worlds = make_worlds(tmp_path, recipe_with(text_model, public), table, [["r1"], ["r4"]])
     assert worlds.differing_artifacts()
     worlds.close()
+
+
+def test_a_store_that_refuses_a_score_chooses_no_other_order(run, monkeypatch):
+    """Scores are read once: a refusal must not count for good."""
+    expected, read = run.predict(["w1 w2"]), Artifacts._read
+
+    def refuse(_store, name):
+        raise s3t.StorageError(f"{name}: 503")
+
+    with s3t.Run.open(run.path) as other:
+        monkeypatch.setattr(Artifacts, "_read", refuse)
+        with pytest.raises(s3t.StorageError, match="503"):
+            other.predict(["w1 w2"])
+        monkeypatch.setattr(Artifacts, "_read", read)
+        assert other.predict(["w1 w2"]).members == expected.members
 
 
 def test_a_score_that_the_public_records_do_not_bear_out_is_found_by_a_replay(run):

@@ -12,6 +12,7 @@ import pytest
 
 import s3t
 from s3t.core import Stage
+from s3t.errors import FsyncError
 from s3t.recipe import recipe_from
 from s3t.run import training
 from s3t.run.training import placements
@@ -215,3 +216,16 @@ def test_the_command_trains_with_workers_is_interrupted_and_goes_on(made):
     assert process.returncode == 0, said
     assert json.loads(out)["trained"] > 1
     assert run.audit(replay=2).ok
+
+
+def test_a_ledger_that_does_not_answer_for_a_moment_stops_no_worker():
+    def raising(error):
+        def look():
+            raise error
+
+        return look
+
+    training._unless_silent(raising(s3t.StorageError("the ledger refused")))
+    for error in (s3t.ClosedError("closed"), FsyncError("failed")):
+        with pytest.raises(type(error)):
+            training._unless_silent(raising(error))

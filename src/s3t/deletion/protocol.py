@@ -508,6 +508,11 @@ class Deleter:
         entries = self._after_acceptance(generations, until_erased=until_erased) if generations else ()
         return _outcome(request, in_files, accepted, entries)
 
+    def followed(self, outcome: Outcome, generation: int) -> Outcome:
+        """The outcome of a request that another process carried out meanwhile, as that generation."""
+        entries = tuple(self._after_acceptance([generation], until_erased=True))
+        return replace(outcome, entries=entries, deleted=sum(entry.records for entry in entries))
+
     def _accept_group(
         self, batches: Sequence[Batch], incoming: Incoming | None = None, *, whole: bool = False
     ) -> Sequence[Accepted | Exception]:

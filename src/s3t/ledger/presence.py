@@ -125,7 +125,7 @@ class Presence:
         self._state = threading.RLock()  # a generator that garbage collection ends may enter it again
         self._looking = threading.Lock()
         self._running: set[Work] = set()
-        self._claims: set[Stage] = set()
+        self._claims: dict[Stage, str] = {}  # and the device that trains each
         self._claims_in_doubt = False  # the ledger may have claims of this session that are not in that set
         self._newest: Snapshot | None = None
         self._moved_at: int | None = None  # `changes` of the snapshot that the watcher was called with last
@@ -255,7 +255,7 @@ class Presence:
         self._refuse_if_closed()
         with self._state:
             taken = stage in self._claims
-            self._claims.add(stage)
+            self._claims.setdefault(stage, device)
         if taken:  # by another thread
             yield False
             return
@@ -274,7 +274,7 @@ class Presence:
                         in_doubt = False
         finally:
             with self._state:
-                self._claims.discard(stage)
+                del self._claims[stage]
                 self._claims_in_doubt = self._claims_in_doubt or in_doubt
 
     def do_meanwhile(self) -> None:
@@ -347,9 +347,12 @@ class Presence:
                     transaction.sessions.enter(self.session, generation=generation, answers=answers)
                 newest = transaction.snapshot()
                 with self._state:  # within the transaction, where no thread of this process makes a claim
-                    claims, self._claims_in_doubt = set(self._claims), False
+                    claims, self._claims_in_doubt = dict(self._claims), False
                     self._compare(newest)  # deletions did not wait for one that is new, or had counted as dead
                 transaction.sessions.release_all_but(claims, self.session)
+                if not alive:
+                    for stage, device in claims.items():  # unless another trains it by now
+                        transaction.sessions.claim(stage, self.session, device=device)
                 transaction.settle()  # a session that deletions waited for may be dead
         if moved:
             self._generation, self._answers = generation, answers

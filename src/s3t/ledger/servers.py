@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import time
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -238,8 +239,9 @@ class Repairs:
 
     def _lives(self, repair: Repair) -> bool:
         """True if its process tells of itself; on this machine, if it also is there."""
-        if repair.ended_at is not None or repair.seen_at.timestamp() < self._rows.now() - LEASE_SECONDS:
+        silent = self._rows.now() - repair.seen_at.timestamp()
+        if repair.ended_at is not None or silent > LEASE_SECONDS:
             return False
         if repair.host != this_machine():
             return True
-        return repair.process != _NO_PROCESS and is_running(repair.process, seen_at=repair.seen_at.timestamp())
+        return repair.process != _NO_PROCESS and is_running(repair.process, seen_at=time.time() - silent)

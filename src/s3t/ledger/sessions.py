@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Collection
 from typing import Any
 
@@ -118,14 +119,15 @@ class Sessions:
 
         On this machine a session's process tells, also if it sleeps. One of another has to have been heard of.
         """
-        heard_since = self._rows.now() - LEASE_SECONDS if rows else 0.0
+        now = self._rows.now() if rows else 0.0
+        ahead = now - time.time()  # of the ledger's clock
 
         def lives(row: Any) -> bool:
             if row.host != this_machine():
-                return bool(row.seen_at >= heard_since)
+                return bool(row.seen_at >= now - LEASE_SECONDS)
             if row.process == os.getpid():
                 return row.session in _open_here
-            return is_running(row.process, seen_at=row.seen_at)
+            return is_running(row.process, seen_at=row.seen_at - ahead)
 
         return [row for row in rows if lives(row)]
 

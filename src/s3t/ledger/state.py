@@ -182,6 +182,8 @@ class Checkpoint:
     """The checkpoint's own, in the store."""
     digest: str
     """SHA-256 of its content."""
+    seconds: float
+    """Time that the training has taken until then."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -410,10 +410,13 @@ class Transaction:
         """Take a stage into use whose artifact was announced and put.
 
         False if a slice under it has lost a record since it was seen, or was losing one. False, too, if a stage that it
-        was trained on is gone, or the session has lost its claim.
+        was trained on is gone, or the session has lost its claim: then what it has put is condemned (once more, if it
+        was put after that was erased), unless another session has announced it.
         """
         before, stage, key = self.snapshot(), trained.stage, trained.key
         if not self._may_be_committed(trained) or not self.sessions.has_announced(stage, key, trained.session):
+            if (stage.shard, key) not in before.artifacts | self.sessions.announced():
+                self.rows.condemn(artifacts=[(stage.shard, key)])
             return False
         self.rows.upsert(schema.stages, [{**of_stage(stage), "key": key, "manifest": trained.manifest}])
         self.rows.upsert(schema.durations, [{**of_stage(stage), "seconds": trained.seconds}])
@@ -439,7 +442,9 @@ class Transaction:
         stage, key = made.stage, made.key
         if put and self._may_be_committed(made) and self.sessions.has_announced(stage, key, made.session):
             self._condemn_checkpoints(self.rows.all(Checkpoint, **of_stage(stage)))
-            self.rows.add(Checkpoint(stage=stage, stage_key=stage_key, key=key, digest=made.manifest))
+            self.rows.add(
+                Checkpoint(stage=stage, stage_key=stage_key, key=key, digest=made.manifest, seconds=made.seconds)
+            )
         else:
             self.rows.condemn(artifacts=[(stage.shard, key)])
         self.sessions.announce(stage, None, made.session)

@@ -121,6 +121,8 @@ class Approvals:
         with after_refusal(OUT_OF_USE):
             with self._parts.ledger.reading() as transaction:
                 held = _known(transaction, id)
+            if not outcome.entries and held.deletion is not None:
+                outcome = self._parts.deleter.followed(outcome, held.deletion)
             done = self._told(outcome, dry_run=False)
         return Approved(**dict(held), outcome=repaired(self._parts, done, progress) if repair else done)
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
+from typing import TYPE_CHECKING
 
 from s3t.core import Place, Stage
 from s3t.errors import FsyncError, IntegrityError, StorageError
@@ -21,6 +22,9 @@ from s3t.ledger import SliceState, Trained
 from s3t.run.parts import Parts
 from s3t.store.artifacts import blobs_of
 from s3t.store.disk import storage_errors
+
+if TYPE_CHECKING:
+    from s3t.run.training import StageReport
 
 
 @dataclass
@@ -31,6 +35,7 @@ class Checkpoints:
     stage: Stage
     seen: Mapping[Place, SliceState]
     parents: Mapping[Stage, str]
+    report: StageReport
     key: str
     """A digest of the stage's key, and of the environment in which it is trained."""
     _since: float = field(default_factory=time.monotonic, init=False)
@@ -45,6 +50,7 @@ class Checkpoints:
             with suppress(OSError), self.parts.store.blobs.open(self._name(kept.key)) as file:
                 content = file.read()
                 if sha256(content).hexdigest() == kept.digest:
+                    self.report.resume(kept.seconds)
                     return content
         return None
 
@@ -61,7 +67,7 @@ class Checkpoints:
             session=self.parts.presence.session,
             seen=self.seen,
             parents=self.parents,
-            seconds=0.0,
+            seconds=self.report.seconds,
         )
         doing = f"storing a checkpoint of {self.stage}"
         with storage_errors(doing), self.parts.ledger.writing() as transaction:

@@ -31,7 +31,8 @@ def train(arguments: Sequence[str], progress: Progress) -> int:
 def _check_alike(run: Run, device: str, versions: str) -> None:
     from s3t.training import numerics
 
-    wanted, here = json.loads(versions), numerics.versions()
+    wanted, quantized = json.loads(versions), run.recipe.training.quantization != "none"
+    here = numerics.versions(quantized=quantized)
     problems = [
         f"{name} {here.get(name)}, not {version}" for name, version in wanted.items() if here.get(name) != version
     ]

@@ -7,6 +7,7 @@ begins, so they share the work. No lock is held while one trains. Worker process
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import time
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from s3t.aftermath import EXTENDED, NOTHING_CHANGED, STAGES_KEPT, after_refusal
 from s3t.core import Inventory, Stage, by_kind
 from s3t.engine import Launcher, Placement, Processes, cores_worth, run_on, run_stages, usable_cores
-from s3t.errors import InputError
+from s3t.errors import FsyncError, InputError, StorageError
 from s3t.events import EpochEnd, Event, Progress, StageEnd, StageStart, TrainingStart, WorkStep, telling
 from s3t.extras import how_to_install
 from s3t.ledger import Trained
@@ -167,9 +168,8 @@ def train_missing(
         with telling(hear, _work_of(inventory, missing, recipe), training_steps(inventory, missing, recipe)):
             hear(TrainingStart(stages=len(missing)))
             if launcher is not None:
-                look = parts.ledger.snapshot  # raises, if another thread closes the run
-                meanwhile = _Watch(parts, inventory, hear).look if engine.on == "slurm" else look
-                discarded = run_on(launcher, progress=hear, meanwhile=meanwhile)
+                look = _Watch(parts, inventory, hear).look if engine.on == "slurm" else parts.ledger.snapshot
+                discarded = run_on(launcher, progress=hear, meanwhile=partial(_unless_silent, look))
                 ends.sort(key=lambda end: (end.stage.kind, end.stage.depth, end.stage.shard, end.stage.prefix))
             else:
                 discarded = _train_here(parts, hear, until)
@@ -246,7 +246,7 @@ def _train_stage(parts: Parts, stage: Stage, progress: Progress) -> bool | None:
         epochs = parts.recipe.training.epochs if stage.kind == "model" else 0
         records = training_steps(inventory, [stage], parts.recipe) // max(1, epochs)
         report = StageReport(stage, records=records, epochs=epochs, progress=progress, work=work)
-        checkpoints = partial(Checkpoints, parts, stage, seen, parents)
+        checkpoints = partial(Checkpoints, parts, stage, seen, parents, report)
         key, content, manifest = parts.loaded.train(stage, snapshot, report, checkpoints)
         trained = Trained(
             stage=stage,
@@ -299,6 +299,10 @@ class StageReport:
     @property
     def seconds(self) -> float:
         return time.monotonic() - self._began
+
+    def resume(self, seconds: float) -> None:
+        """Go on with a training that took so long before."""
+        self._began -= seconds
 
     def __call__(self, event: Event) -> None:
         self._progress(event)
@@ -381,7 +385,10 @@ def _launcher(parts: Parts, engine: EngineSettings, missing: Collection[Stage], 
     workers = None if engine.workers == "auto" else min(engine.workers, most)
     cpus = engine.cpus_per_worker or (1 if training.threads == "auto" else training.threads)
     # A stage's bits depend on both, so each worker checks its own.
-    arguments += ["cuda" if engine.gpus_per_worker else "cpu", json.dumps(versions())]
+    arguments += [
+        "cuda" if engine.gpus_per_worker else "cpu",
+        json.dumps(versions(quantized=parts.recipe.training.quantization != "none")),
+    ]
     several = parts.description.ledger is not None
     try:
         if engine.on == "ray":
@@ -412,6 +419,17 @@ def _launcher(parts: Parts, engine: EngineSettings, missing: Collection[Stage], 
         options=engine.options,
         logs=Path.cwd() / "s3t-slurm",
     )
+
+
+def _unless_silent(look: Callable[[], object]) -> None:
+    """Look at the ledger, which raises if another thread closes the run. That it does not answer stops no worker: those
+    that need it find out by themselves."""
+    try:
+        look()
+    except FsyncError:
+        raise
+    except StorageError as error:
+        logging.getLogger("s3t.run").warning("while workers train: %s", error)
 
 
 class _Watch:

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from pydantic import BaseModel, ValidationError
 
 from s3t.core import Stage
-from s3t.errors import IntegrityError, StorageError
+from s3t.errors import IntegrityError
 from s3t.store.blobs import Blobs, folder_of
+from s3t.store.disk import storage_errors
 
 _TENSORS, _MANIFEST = ".safetensors", ".json"
 _NAME = re.compile(rf"shard-(\d+)/([^/]+)({_TENSORS}|{_MANIFEST})")
@@ -100,9 +101,10 @@ class Artifacts:
         raise IntegrityError(f"artifact {self.blobs.where(name)}: {problem}, then run `s3t repair`")
 
     def manifest(self, shard: int, key: str) -> Manifest | None:
-        """A manifest, its artifact not looked at; None if it cannot be read."""
-        with suppress(OSError, StorageError, ValidationError):
-            return Manifest.model_validate_json(self._read(blobs_of(shard, key)[1]))
+        """A manifest, its artifact not looked at; None if it is lost or damaged. A refusal of the store is neither."""
+        name = blobs_of(shard, key)[1]
+        with storage_errors(f"reading {name}"), suppress(FileNotFoundError, ValidationError):
+            return Manifest.model_validate_json(self._read(name))
         return None
 
     def manifest_digest(self, shard: int, key: str) -> str | None:

@@ -87,9 +87,9 @@ def slow_precision(device: torch.device, training: TrainingSettings) -> str | No
 
 
 @cache
-def versions() -> dict[str, str]:
+def versions(*, quantized: bool = False) -> dict[str, str]:
     """Versions of the libraries, which a process imports once: reading their metadata takes a tenth of a tiny stage."""
-    return {name: version(name) for name in _PACKAGES}
+    return {name: version(name) for name in (*_PACKAGES, *(["bitsandbytes"] if quantized else []))}
 
 
 def environment(device: torch.device, *, quantized: bool = False) -> dict[str, str]:
@@ -97,8 +97,7 @@ def environment(device: torch.device, *, quantized: bool = False) -> dict[str, s
         processor = f"{torch.cuda.get_device_name(device)}, CUDA {torch.version.cuda}"
     else:
         processor = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
-    unpacking = {"bitsandbytes": version("bitsandbytes")} if quantized else {}
-    return versions() | unpacking | {"device": device.type, "processor": processor}
+    return versions(quantized=quantized) | {"device": device.type, "processor": processor}
 
 
 @contextmanager
