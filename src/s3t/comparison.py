@@ -54,7 +54,7 @@ _SECRET = Secret(salt="s3t compare")
 PARTS = ("method", "head", "partition", "sequences")
 """Parts of a recipe that make a system."""
 _OF_ITS_OWN: Any = {
-    **dict.fromkeys(("method", "head", "partition", "sequences", "ledger", "store"), True),
+    **dict.fromkeys(("method", "head", "partition", "sequences", "ledger", "store", "engine"), True),
     "prediction": {"ensemble", "select", "validation", "sisa_weight", "prototypes_alone"},
     "deletion": {"repair"},
     "ridge": True,
@@ -147,7 +147,7 @@ def systems_of(recipe: Recipe, *, records: int, layers: int) -> tuple[dict[str, 
         cut, size = {"partition": {"shards": shards, "slices": slices}}, f"{shards} x {slices}{way}"
         changes[f"sisa {size}"] = {"method": "sisa", **cut, **answers}
         changes[f"s3t {size}"] = {"method": "s3t", **cut, **answers, "adapter.layers_per_slice": layers // slices}
-    places: Any = {"partition": {"salt", "group"}, "ledger": True, "store": True}
+    places: Any = {"partition": {"salt", "group"}, "ledger": True, "store": True, "engine": True}
     own = recipe.model_dump(mode="json", exclude_unset=True, exclude=places)
     kept = recipe.model_dump(mode="json", exclude_unset=True, exclude=_OF_ITS_OWN)
     if recipe.method == method_named(recipe.method.name):
@@ -155,6 +155,8 @@ def systems_of(recipe: Recipe, *, records: int, layers: int) -> tuple[dict[str, 
     found, shapes, problems = {OWN: own}, [_shape(recipe)], {}
     for name, change in changes.items():
         fields = with_values(kept, change)
+        if "ridge" in (change["method"], change.get("head")) and "training" in fields:  # which has no weights
+            fields["training"] = {name: value for name, value in fields["training"].items() if name != "class_weight"}
         try:
             shape = _shape(recipe_from(fields))
         except RecipeError as error:
@@ -307,13 +309,8 @@ def compare(
                 left_out[name] = "; ".join(getattr(error, "problems", [str(error)]))
                 continue
             speeds[method] = (time.monotonic() - began) / passes[name]
-            fields, own = found[name], found[OWN]
-            lines = {
-                part: fields[part]
-                for part in (*PARTS, *fields)
-                if fields.get(part) and (part in PARTS or fields[part] != own.get(part))
-            }
             year = values["train_hours"] + 12 * deletions_per_month * values.pop("repair_hours")
+            lines = lines_of(found[name], own=found[OWN])
             systems.append(ComparedSystem(name=name, recipe=lines, hours_a_year=year, **values))
     if not systems:
         raise InputError("the comparison", [f"{name}: {problem}" for name, problem in left_out.items()])
@@ -328,6 +325,19 @@ def compare(
         best=best,
         advice=advice,
     )
+
+
+def lines_of(fields: Mapping[str, Any], *, own: Mapping[str, Any]) -> dict[str, Any]:
+    """Parts that make a recipe's system, and all others that differ in one's own recipe: with them in place of its own
+    it is that system. An empty part has its defaults.
+    """
+    defaults = {part: "trained" if part == "head" else {} for part in own if part not in ("partition", "sequences")}
+    there = {part: fields.get(part, defaults.get(part)) for part in (*PARTS, *own, *fields)}
+    return {
+        part: value
+        for part, value in there.items()
+        if (value and part in PARTS) or (part not in PARTS and value != own.get(part))
+    }
 
 
 class _OutOfTimeError(Exception):
@@ -385,11 +395,14 @@ def _measured(
         _, answering = _timed(lambda: sample.answers(run, batch))
         score = sample.score(answers)
         points, deleting, gone = [Point(deleted=0, before=score, after=score, repair_seconds=0.0)], [], 0
+        passing: float | None = None
         for share in SHARES:
             last = max(1, round(share * records))
             names, gone = sample.order[gone:last], last
             for name in names[:SINGLES]:
                 deleting.append(_timed(partial(run.delete, records=[name], repair=False))[1])
+                if passing is None:  # what heads of the models that are left need at once
+                    _, passing = _timed(partial(run.repair, hours=0, progress=silent))
             if names[SINGLES:]:
                 run.delete(records=names[SINGLES:], repair=False)
             run.repair(hours=0, progress=silent)  # what takes no training
@@ -401,7 +414,7 @@ def _measured(
         "points": points,
         "train_seconds": training.seconds,
         "train_hours": (training.seconds * scale + ready) / 3600,
-        "repair_hours": (hit * scale + ready) / 3600,
+        "repair_hours": ((hit + (passing or 0.0)) * scale + ready) / 3600,
         "delete_milliseconds": 1000 * statistics.median(deleting),
         "answer_milliseconds": 1000 * answering / batch.num_rows,
         "stored_bytes": stored,

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from s3t.comparison import OWN, ComparedSystem, Point, _advice, _OutOfTimeError, _Sample, compare, systems_of
+from s3t.comparison import OWN, ComparedSystem, Point, _advice, _OutOfTimeError, _Sample, compare, lines_of, systems_of
 from s3t.errors import DataError, InputError
 from s3t.recipe import recipe_from
 from s3t.tasks import task_named
@@ -80,6 +80,31 @@ def test_what_fits_one_system_alone_stays_with_the_recipe():
     for name in ALL - {OWN}:
         assert found[name]["prediction"] == {"batch_size": 3} | ({"ensemble": "merged"} if name in MERGED else {})
         assert found[name]["deletion"] == {"erase_within": 5}
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"method": "sisa", "head": "ridge", "prediction": {"ensemble": "merged"}, "ridge": {"layers": 0}},
+        {"deletion": {"repair": {"policy": "as-needed", "depth": 2}}, "training": {"class_weight": "balanced"}},
+        {
+            "engine": {"on": "slurm", "workers": 4},
+            "ledger": "postgresql://there/runs",
+            "deletion": {"repair": "manual"},
+        },
+    ],
+)
+def test_the_lines_of_a_system_in_place_of_ones_own_make_it(asked):
+    recipe = tiny.recipe("m") | asked
+    del recipe["sequences"]
+    found, problems = systems(recipe)
+    assert not problems
+    for name, fields in found.items():
+        lines = lines_of(fields, own=found[OWN])
+        replaced = {part: value for part, value in recipe.items() if part not in ("method", "partition", "ledger")}
+        made, measured = recipe_from(replaced | lines), recipe_from(fields)
+        for part in ("method", "head", "partition", "sequences", "ridge", "deletion", "prediction", "training"):
+            assert getattr(made, part) == getattr(measured, part), (name, part)
 
 
 def sample(labels):

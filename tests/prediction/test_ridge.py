@@ -61,7 +61,7 @@ def slices(count, each, **options):
 def head_of(made, *, target=CLASSES, outputs=3, projection=BARE):
     left = [statistics(*part, outputs=outputs, projection=projection) for part in made]
     parts = [
-        part_of([left[place] for place in places], outputs=outputs, projection=projection)
+        part_of([left[place] for place in places], alone=len(made) == 1, outputs=outputs, projection=projection)
         for places in parted(range(len(left)))
     ]
     return solved(parts, target=target, projection=projection)
@@ -103,6 +103,17 @@ def chosen_by_hand(made):
         before, place = place, max(beside, key=lambda each: f1(PENALTIES[each]))
     best = PENALTIES[place]
     return best, math.exp(minimize_scalar(loss, bounds=(-6, 2), args=answered[best], method="bounded").x)
+
+
+def test_one_slice_is_left_out_in_thirds():
+    (features, targets) = records(60, width=70)
+    thirds = [(features[part::PARTS], targets[part::PARTS]) for part in range(PARTS)]
+    penalty, temperature = chosen_by_hand(thirds)
+    head = head_of([(features, targets)])
+    assert math.isclose(head.scale.temperature, temperature, rel_tol=0.02)
+    weights, bias = by_sklearn(features, targets, penalty)
+    assert np.allclose(head.weights.numpy(), weights)
+    assert np.allclose(head.bias.numpy(), bias)
 
 
 @pytest.mark.parametrize(("count", "each"), [(2, 40), (3, 3), (12, 40)])

@@ -10,6 +10,7 @@ import s3t
 from experiments.frontier.models import trained_heads
 from s3t.core import Place, Stage
 from s3t.core.stages import readout
+from s3t.events import silent
 from s3t.prediction import ridge
 from s3t.prediction.ensemble import Kept
 from s3t.prediction.ridge import PENALTIES, LinearHead
@@ -195,7 +196,32 @@ def test_a_shallow_model_has_a_head_of_all_slices(run):
     run.repair()
     assert readouts_in(run) == whole(run)
     assert run.train().stages == ()
-    assert "models answer with trained heads" in " ".join(run.evaluate(TABLE).notices)
+    said = " ".join(run.evaluate(TABLE).notices)
+    assert "models answer with trained heads" in said or "the shards' mean answers, which has no depths" in said
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_a_head_is_chosen_by_records_that_its_model_was_not_trained_on(shards, text_model, made, tmp_path):
+    """Of the other shards; where there is none, probabilities are as sharp as those of the base model's head."""
+    path = tmp_path / "run"
+    if shards == 1:
+        recipe = recipe_of(text_model, partition={"shards": 1})
+        trained_run(path, recipe, TABLE).close()
+    else:
+        tiny.copy_run(made / "s3t", path)
+    with s3t.Run.open(path) as run:
+        workshop, snapshot = run.parts.loaded.get(), run.parts.latest.snapshot()
+        records = {place: state.records for place, state in snapshot.slices.items()}
+        groups = {models: readouts for models, readouts in snapshot.readouts.items() if models}
+        assert len(groups) == shards
+        base = workshop._solved(snapshot.readouts[()], snapshot, silent)
+        for (model,), readouts in groups.items():
+            tried = [len(part.targets) for part in workshop._parted(readouts, snapshot, silent)]
+            others = sum(count for place, count in records.items() if place.shard != model.shard)
+            assert sum(tried) == (others or sum(records.values()))
+            head = workshop._solved(readouts, snapshot, silent)
+            assert (head.scale == base.scale) == (shards == 1)
+        assert base.scale.temperature != 0.1  # that of none
 
 
 @pytest.mark.parametrize(("system", "layers"), [("s3t", 1), pytest.param("merged", 0, marks=pytest.mark.integration)])
@@ -217,6 +243,23 @@ def test_where_no_model_lives_the_base_model_answers(system, layers, text_model,
         measured = run.evaluate(TABLE)
         assert (measured.per_shard, measured.per_depth) == ((), ())
         assert measured.metrics["accuracy"] > 0.5
+
+
+@pytest.mark.parametrize("system", ["merged"], indirect=True)
+def test_a_mean_of_models_has_no_depths(run):
+    run.delete(records=PLACES[0, 2][:1])
+    assert len(set(run.inventory().depths())) == 2
+    measured = run.evaluate(TABLE)
+    assert measured.per_depth == ()
+    assert "the shards' mean answers, which has no depths" in measured.notices
+
+
+def test_numbers_are_answered_in_float32_also_where_the_model_computes_in_bfloat16(text_model, tmp_path):
+    table = tiny.text_table(60).assign(label=[2000 + number % 5 for number in range(60)])
+    recipe = recipe_of(text_model, system="full", training={"epochs": 0, "precision": "bfloat16"}, labels=None)
+    recipe |= {"task": "text-regression", "ridge": {"layers": 0}}
+    with trained_run(tmp_path / "run", recipe, table) as run:
+        assert len(set(run.predict(table).predicted)) > 30  # in bfloat16 there is one number
 
 
 def test_where_one_deletion_takes_everything_a_pass_brings_the_base_model_back(text_model, tmp_path):

@@ -33,7 +33,7 @@ import torch
 from torch import Tensor, nn
 
 from s3t.errors import IntegrityError
-from s3t.models.layers import forwards_replaced, removed
+from s3t.models.layers import Float32Linear, forwards_replaced, in_float32, removed
 from s3t.recipe import Adapter
 
 BLOCK, HEAD = "block/", "head/"
@@ -250,10 +250,11 @@ class Stack:
         }
         self._heads = {
             target: {
-                name: torch.stack([chain[-1].head[f"{target}.{name}"] for chain in chains]).to(dtype)
+                name: torch.stack([chain[-1].head[f"{target}.{name}"] for chain in chains]).to(of_head)
                 for name, _ in modules[target].named_parameters()
             }
             for target in heads
+            for of_head in [torch.float32 if isinstance(modules[target], Float32Linear) else dtype]
         }
 
     def tensors(self) -> list[Tensor]:
@@ -290,7 +291,8 @@ class Stack:
         for target, parameters in self._heads.items():
             bias = parameters.get("bias")
             own = parameters["weight"][members], None if bias is None else bias[members]
-            forwards[self._modules[target]] = partial(_through_heads, *own)
+            module, forward = self._modules[target], partial(_through_heads, *own)
+            forwards[module] = partial(in_float32, forward) if isinstance(module, Float32Linear) else forward
         return forwards_replaced(forwards)
 
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_MASKED_LM_MAPPING
 
 from s3t.errors import RecipeError
-from s3t.models.layers import block_modules, find_layers, replace_conv1d
+from s3t.models.layers import Float32Linear, block_modules, find_layers, replace_conv1d
 from s3t.models.quantized import missing_package, quantize_layers
 from s3t.models.source import LOCAL, load_config, unfit
 from s3t.recipe import Recipe
@@ -98,8 +98,8 @@ class PooledModel(nn.Module):
         self._head = "score" if hasattr(classifier, "score") else "classifier"
         last = last_linear(classifier)
         self.add_module(self.base_model_prefix, backbone)
-        linear = nn.Linear(last.in_features, last.out_features, bias=last.bias is not None, dtype=last.weight.dtype)
-        self.add_module(self._head, linear)
+        head = Float32Linear(last.in_features, last.out_features, bias=last.bias is not None, dtype=last.weight.dtype)
+        self.add_module(self._head, head)
 
     @property
     def backbone(self) -> Any:

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 from transformers.pytorch_utils import Conv1D
 
@@ -123,3 +124,15 @@ def _matching(name: str, targets: Sequence[str]) -> list[str]:
     """The targets that are the last components of a dotted name."""
     parts = name.split(".")
     return [target for target in targets if parts[-len(target.split(".")) :] == target.split(".")]
+
+
+class Float32Linear(nn.Linear):
+    """A head that computes in float32 whatever the layers do: in bfloat16 2,000 and 2,005 are one number."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return in_float32(super().forward, input)
+
+
+def in_float32(forward: Callable[[Tensor], Tensor], input: Tensor) -> Tensor:
+    with torch.autocast(input.device.type, enabled=False):
+        return forward(input.float())

@@ -24,7 +24,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.hooks import RemovableHandle
 
 from s3t.models.base import Base
-from s3t.models.layers import forwards_replaced, removed
+from s3t.models.layers import Float32Linear, forwards_replaced, removed
 from s3t.tasks.task import ANSWERED
 
 
@@ -460,6 +460,6 @@ def _tried(base: Base, batch: Batch, count: int) -> Sharing:
     with removed(*hooks), torch.no_grad():
         run_model(base.model, batch)
     own = {f"{name}.{part}" for name, owner in owners.items() for part, _ in owner.named_parameters(recurse=False)}
-    linear = own == set(base.head) and all(type(owner) is nn.Linear for owner in owners.values())
+    linear = own == set(base.head) and all(type(owner) in (nn.Linear, Float32Linear) for owner in owners.values())
     once = sorted(name for name, _ in head) == sorted(owners) and all(first for _, first in head)
     return Sharing(rows=all(rows), head=linear and once)

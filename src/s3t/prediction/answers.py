@@ -183,5 +183,5 @@ class Answers:
                     fewer = f"with {link.depth} of its {counted(stage.depth, 'slice')} {less:.4g}"
                     found.append(f"shard {stage.shard} scores {own:.4g}, {fewer}")
                     break
-        remedy = "in a new run take fewer shards or slices, or more epochs; `s3t compare` measures some"
+        remedy = "in a new run take another method, fewer shards or slices, or more epochs; `s3t compare` measures some"
         return tuple(f"{what}: {remedy}" for what in found)

@@ -5,7 +5,7 @@ their Gram matrix and their products with the targets; and a sample of them. The
 slice after slice in their order, whenever that has changed. So it is the one that was solved had the deleted records
 never been there. Nothing is subtracted, and nothing is chosen before: which features the head reads, how strong the
 penalty is, and how sharp the probabilities are, follows from records that are left, each answered by a head without
-its own part of the slices.
+its own part of the slices, by features of a model that was not trained on it.
 
 Features are the base's, and beside them what a drawn projection and a ReLU make of the last layer's (RanPAC; McDonnell
 et al. 2023, arXiv 2307.02251). On some data the head is better without these.
@@ -231,12 +231,24 @@ class LinearHead:
 
 
 class Part(NamedTuple):
-    """Slices that are left out together: their records, and a sample of at most TRIED."""
+    """Slices that are left out together: their records, and a sample of at most TRIED of those that are tried."""
 
     records: Sums | FeatureRows
     features: Tensor
     """Features of the sample, before the projection."""
     targets: Tensor
+
+    def thirds(self) -> list[Part]:
+        """Its records in parts, if they are rows."""
+        width, rows = self.features.shape[1], self.records
+        if not isinstance(rows, FeatureRows) or not len(self.targets):
+            return [self]
+
+        def third(part: int) -> Part:
+            features, targets = rows.features[part::PARTS], rows.targets[part::PARTS]
+            return Part(FeatureRows(features, targets, rows.outputs), features[:, :width], targets)
+
+        return [third(part) for part in range(min(PARTS, len(rows.targets)))]
 
 
 def parted(numbers: Sequence[int]) -> list[list[int]]:
@@ -254,18 +266,24 @@ def parted(numbers: Sequence[int]) -> list[list[int]]:
 
 
 def part_of(
-    slices: Iterable[StageTensors], *, outputs: int, projection: Projection, progress: Progress = silent
+    slices: Iterable[StageTensors],
+    *,
+    tried: Iterable[bool] = itertools.repeat(True),
+    alone: bool = False,
+    outputs: int,
+    projection: Projection,
+    progress: Progress = silent,
 ) -> Part:
-    """A part, from what its slices left, one of them in memory at a time. `progress` hears of each, with 0 records, so
-    that it can be stopped.
+    """A part, from what its slices left, one of them in memory at a time; and for each slice whether its records are
+    tried. `alone`: there is no other part. `progress` hears of each, with 0 records, so that it can be stopped.
     """
     samples = []
 
     def records() -> Iterator[Sums | FeatureRows]:
-        for left in slices:
+        for left, is_tried in zip(slices, tried, strict=False):
             progress(WorkStep(count=0))
             features, targets = left.block[FEATURES], left.block[TARGETS]
-            rows = _sample(len(features), SAMPLE)
+            rows = _sample(len(features), SAMPLE if is_tried else 0)
             samples.append((features[rows], targets[rows]))
             if GRAM in left.block:
                 yield Sums(left.block[GRAM], left.block[PRODUCTS])
@@ -273,33 +291,46 @@ def part_of(
                 yield FeatureRows(projection.of(features), targets, outputs)
 
     whole = reduce(added, records())
-    if isinstance(whole, FeatureRows) and not is_few((PARTS - 1) * len(whole.features), whole.features.shape[1]):
+    others = 0 if alone else PARTS - 1
+    if isinstance(whole, FeatureRows) and not is_few(others * len(whole.features), whole.features.shape[1]):
         whole = whole.sums()  # once, and not with each part beside it
     features, targets = (torch.cat(each) for each in zip(*samples, strict=True))
     rows = _sample(len(features), TRIED)
     return Part(whole, features[rows], targets[rows])
 
 
-def solved(parts: Sequence[Part], *, target: Target, projection: Projection, progress: Progress = silent) -> LinearHead:
-    """The head of the slices of some parts. `progress` hears of each step, as of a part's."""
-    width, penalty, scale = _chosen(parts, target, projection, progress)
+def solved(
+    parts: Sequence[Part],
+    *,
+    like: Sequence[Part] = (),
+    target: Target,
+    projection: Projection,
+    progress: Progress = silent,
+) -> LinearHead:
+    """The head of the slices of some parts, with probabilities as sharp as the head of `like` has them, if there are
+    any. `progress` hears of each step, as of a part's."""
+    given = parts[0].features.shape[1]
+    width, penalty, scale = _chosen(parts, given, target, projection, progress)
+    if like:
+        _, _, scale = _chosen(like, given, target, projection, progress)
     weights, bias = reduce(added, [part.records for part in parts]).solver(width)(penalty)
-    used = projection if width > parts[0].features.shape[1] else Projection(projection.drawn[:, :0])
+    used = projection if width > given else Projection(projection.drawn[:, :0])
     return LinearHead(used, weights, bias, scale)
 
 
 def _chosen(
-    parts: Sequence[Part], target: Target, projection: Projection, progress: Progress
+    parts: Sequence[Part], given: int, target: Target, projection: Projection, progress: Progress
 ) -> tuple[int, float, Scale]:
     """Number of features, penalty and scale that answer samples best that are not of the parts which they follow from:
     the features at one penalty, and then this, as long as one beside it is better.
     """
-    given = parts[0].features.shape[1]
+    parts = parts[0].thirds() if len(parts) == 1 else parts
     widths = sorted({given, projection.size(given)})
-    if len(parts) == 1 or not sum(len(part.targets) for part in parts):
+    tried = [part for part in parts if len(part.targets)]
+    if len(parts) < 2 or not tried:
         return widths[0], 1.0, Scale(0.5, 0.1) if target.has_labels else Scale()
-    answered = list(itertools.accumulate(len(part.targets) for part in parts))
-    left_out = parts[: 1 + bisect_left(answered, min(TRIED // 2, answered[-1]))]
+    answered = list(itertools.accumulate(len(part.targets) for part in tried))
+    left_out = tried[: 1 + bisect_left(answered, min(TRIED // 2, answered[-1]))]
     others = [reduce(added, [other.records for other in parts if other is not part]) for part in left_out]
     samples = [projection.of(part.features) for part in left_out]
     targets = torch.cat([part.targets for part in left_out])

@@ -207,15 +207,19 @@ class Answerer:
             return answers.target.metrics(answered(stages), expected, answers.labels)
 
         shards: dict[int, list[Stage]] = {}
-        alone = [stage for stage, models in now.readers(members).items() if models == (stage,)]
+        readers = now.readers(members)
+        alone = [stage for stage, models in readers.items() if models == (stage,)]
         for stage in alone:
             shards.setdefault(stage.shard, []).append(stage)
-        depths = range(1, _depth(by_kind(members)[0]) + 1) if per_depth else ()
+        of_mean = any(len(models) > 1 for models in readers.values())  # which has no depth
+        depths = range(1, _depth(by_kind(members)[0]) + 1) if per_depth and not of_mean else ()
         cut = {depth: [stage.cut(depth) for stage in members] for depth in depths}
         per_class, confusion = answers.target.report(answered(members), expected, answers.labels)
         notices: list[str] = []
         if not answers.target.over_vocabulary:
             notices += answers.doubts(alone, {stage: answered([stage]) for stage in logits}, expected)
+        if per_depth and of_mean:
+            notices.append("the shards' mean answers, which has no depths")
         if len(depths) > 1 and now.readouts:
             notices.append(
                 "cut to a depth, models answer with trained heads; one that falls back so far gets a solved head"

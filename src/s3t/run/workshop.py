@@ -343,15 +343,31 @@ class Workshop:
         return made
 
     def _solved(self, stages: Sequence[Stage], snapshot: Snapshot, progress: Progress) -> LinearHead:
-        target, outputs, projection = self._recipe.task.target, self.model.base.answers, self._projection
+        parts, like = self._parted(stages, snapshot, progress), list[Part]()
+        if all(map(_is_of_seen, stages)):  # so sharp is the head of the base model, which was trained on none
+            like = self._parted(snapshot.readouts.get((), ()), snapshot, progress)
+        target, projection = self._recipe.task.target, self._projection
+        return solved(parts, like=like, target=target, projection=projection, progress=progress)
+
+    def _parted(self, stages: Sequence[Stage], snapshot: Snapshot, progress: Progress) -> list[Part]:
+        """What some slices left, in parts. Slices that a readout's models were trained on are not tried, unless there
+        is no other."""
         parts = []
-        for places in parted([stage.places[0].slice for stage in stages]):
+        none_else = all(map(_is_of_seen, stages))
+        every = parted([stage.places[0].slice for stage in stages])
+        for places in every:
             links = [stages[place] for place in places]
             part = partial(
-                part_of, self._left(links, snapshot), outputs=outputs, projection=projection, progress=progress
+                part_of,
+                self._left(links, snapshot),
+                tried=[none_else or not _is_of_seen(link) for link in links],
+                alone=len(every) == 1,
+                outputs=self.model.base.answers,
+                projection=self._projection,
+                progress=progress,
             )
             parts.append(self._parts.of(tuple(snapshot.stages[link] for link in links), part))
-        return solved(parts, target=target, projection=projection, progress=progress)
+        return parts
 
     def _left(self, stages: Iterable[Stage], snapshot: Snapshot) -> Iterator[StageTensors]:
         """Stored tensors of slices, read one at a time; their models' manifests once."""
@@ -415,6 +431,15 @@ class Workshop:
 
     def _artifacts(self, stage: Stage, snapshot: Snapshot) -> list[Artifact]:
         return read_chain(self._store, stage, keys=snapshot.stages, slice_digests=snapshot.digests(stage))
+
+
+def _is_of_seen(left: Stage) -> bool:
+    """Whether something is a readout of a slice that each of its models was trained on."""
+    place = left.places[0]
+    return bool(left.models) and all(
+        model.shard == place.shard and place.slice in model.prefix and place.segment <= model.seen
+        for model in left.models
+    )
 
 
 def artifacts_of(recipe: Recipe, stage: Stage, chain: Sequence[Artifact]) -> list[Artifact]:

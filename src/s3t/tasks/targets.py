@@ -231,12 +231,16 @@ def _indicators(label_sets: Sequence[Sequence[str]], labels: Sequence[str]) -> N
     return indicators
 
 
+MOST_NUMBER = 1e15
+"""The square of far larger ones is beyond float32."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Regression(Target):
     """A number a record: squared error. Members always answer with their mean."""
 
     column: Kind | None = "number"
-    wanted: str = "a finite number"
+    wanted: str = "a number between -1e15 and 1e15"
     scored_by: tuple[str, ...] = ("rmse",)
     has_labels: bool = False
 
@@ -247,7 +251,9 @@ class Regression(Target):
             number = float(cell)
         except (ValueError, OverflowError):
             return None
-        return number + 0.0 if math.isfinite(number) else None  # -0.0 is 0.0, so that equal numbers have equal bytes
+        if not abs(number) <= MOST_NUMBER:
+            return None
+        return number + 0.0  # -0.0 is 0.0, so that equal numbers have equal bytes
 
     def targets(self, rows: pa.Table, records: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> Tensor:
         import torch
