@@ -50,7 +50,7 @@ def full(ledger):
         transaction.touch()
         transaction.note_walked(0)
         transaction.rows.condemn(versions=[(PLACES[0], "2" * 64)])
-        transaction.rows.add(Checkpoint(stage=STAGE, stage_key="3" * 64, key="4" * 64, digest="5" * 64))
+        transaction.rows.add(Checkpoint(stage=STAGE, stage_key="3" * 64, key="4" * 64, digest="5" * 64, seconds=1.0))
         transaction.rows.insert(schema.clones, [{"path": "/a", "host": "here", "beside": "1 2"}])
         holder = {"name": "caller", "scopes": ("predict",), "per_minute": None}
         transaction.rows.add(Token(digest=b"d" * 32, created_at=0.0, expires_at=60.0, revoked_at=None, **holder))
