@@ -114,7 +114,7 @@ class Repairs:
             return None
         policy, trained = self._parts.present_recipe.deletion.repair, self._parts.latest.snapshot().trained
         inventory = self._inventory()
-        due = learning or repair_due(policy, inventory, trained=trained)
+        due = (learning and trained) or repair_due(policy, inventory, trained=trained)
         if (left is None or left >= _LEAST_HOURS) and due:
             return self.begin(asked_by="policy", hours=left, if_idle=True)
         return self.begin(asked_by="policy", hours=0.0, if_idle=True) if inventory.missing_readouts() else None

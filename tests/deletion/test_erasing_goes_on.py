@@ -140,7 +140,7 @@ def truthful(run, monkeypatch):
 
         monkeypatch.setattr(where, name, look)
 
-    def removed(_self, artifacts=(), *, versions=()):
+    def removed(_self, artifacts=(), *, versions=(), **_how):
         names = [f"artifacts/{name}" for each in artifacts for name in blobs_of(*each)]
         return [run.path / name for name in names + [f"slices/{version_name(*each)}" for each in versions]]
 

@@ -124,8 +124,12 @@ def test_whether_somebody_asked_for_the_last_deletion_is_remembered(witness, led
     """A later request is noted as a line of its own, without a generation of its own."""
     witness.note({1: ("aa", [TOKEN], [OTHER]), 2: ("bb", [], [TOKEN])})
     assert witness.last() == {TOKEN: (2, False), OTHER: (1, False)}
-    witness.note({1: ("aa", [OTHER], []), 2: ("bb", [TOKEN], [])})
+    assert witness.asked_late(0) == (set(), 0)
+    witness.note_late({1: ("aa", [OTHER], []), 2: ("bb", [TOKEN], [])}, 1)
+    witness.note_late({1: ("aa", [OTHER], [])}, 2)
     assert witness.last() == {TOKEN: (2, True), OTHER: (1, True)}
+    assert witness.asked_late(0) == ({TOKEN, OTHER}, 2)
+    assert witness.asked_late(1) == ({OTHER}, 2)
 
 
 def test_strangers_are_lines_of_deletions_that_the_ledger_has_not_made(witness, ledger):

@@ -286,6 +286,21 @@ def test_what_is_put_once_its_claim_was_lost_is_condemned_unless_another_puts_it
             assert transaction.condemned()[0] == set()
 
 
+def test_what_is_put_while_it_is_removed_is_removed_again(ledger):
+    """The eraser has removed what was not there yet; then it was put; only then the ledger hears of the removal."""
+    late = trained_by(ELSEWHERE)
+    with ledger.writing() as transaction:
+        transaction.rows.condemn(artifacts=[(0, "new")])
+        work = transaction.to_erase()
+    with ledger.writing() as transaction:
+        assert not transaction.commit(late)
+    for left in ({(0, "new")}, set()):
+        with ledger.writing() as transaction:
+            transaction.note_removed(work.artifacts, put_late=work.put_late)
+            assert transaction.condemned()[0] == left
+            work = transaction.to_erase()
+
+
 @pytest.mark.parametrize("ahead", [-1e4, 1e4])
 def test_the_clock_of_the_ledger_may_be_another(ledger, ahead, monkeypatch):
     """That of a database: the age of a process is by its own machine's."""

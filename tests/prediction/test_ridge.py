@@ -61,7 +61,7 @@ def slices(count, each, **options):
 def head_of(made, *, target=CLASSES, outputs=3, projection=BARE):
     left = [statistics(*part, outputs=outputs, projection=projection) for part in made]
     parts = [
-        part_of([left[place] for place in places], alone=len(made) == 1, outputs=outputs, projection=projection)
+        part_of([left[place] for place in places], outputs=outputs, projection=projection)
         for places in parted(range(len(left)))
     ]
     return solved(parts, target=target, projection=projection)

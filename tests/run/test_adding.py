@@ -5,6 +5,7 @@ import random
 import re
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import partial
 
 import pandas as pd
@@ -706,6 +707,45 @@ def test_a_restored_backup_bars_nobody_who_did_not_ask(whole, path, tmp_path):
         assert run.audit().ok
 
 
+def test_who_asked_after_the_backup_that_was_put_back_is_not_taken_in(path, tmp_path):
+    """The request made no deletion, so the backup is no older state; and its time is after the run's last one."""
+    table = tiny.text_table()
+    with s3t.Run.open(path) as run:
+        run.sync(table[:-1], max_deletions=1)
+    backup = shutil.copytree(path, tmp_path / "backup")
+    with s3t.Run.open(path) as run:
+        run.delete(records=["r23"])
+    shutil.rmtree(path)
+    shutil.move(backup, path)
+    with s3t.Run.open(path) as run, pytest.raises(s3t.InputError, match="row 0: the record was deleted"):
+        run.add(table[-1:])
+
+
+def test_a_late_request_is_noted_outside_or_refused(path, monkeypatch):
+    table = tiny.text_table()
+    with s3t.Run.open(path) as run:
+        run.sync(table[:-1], max_deletions=1)
+        with monkeypatch.context() as patch:
+            patch.setattr(Witness, "_append", refused)
+            with pytest.raises(s3t.StorageError):
+                run.delete(records=["r23"])
+        assert run.delete(records=["r23"]).already == ("r23",)
+        assert Witness(roles(run).witness.path).asked_late(0)[1] == 1
+
+
+def test_overlapping_additions_do_not_keep_deletions_from_being_erased(path, monkeypatch):
+    """There may always be one under way."""
+    with s3t.Run.open(path) as run, ExitStack() as first:
+        roles(run).deleter.patience = 0.5
+        first.enter_context(adding._in_memory(run.parts))
+        assert run.delete(records=["r1"], repair=False).state == "effective"
+        with adding._in_memory(run.parts):
+            first.close()
+            run.parts.presence.look()
+            run.erase()
+            assert run.log()[-1].state == "erased"
+
+
 def test_what_another_history_deleted_is_deleted_by_reconcile_whatever_the_numbers(path, tmp_path):
     """A backup was put back, without the memory of deletions, and lived on; then the memory came back, too."""
     backup, kept = shutil.copytree(path, tmp_path / "backup"), tmp_path / "kept"
@@ -967,6 +1007,10 @@ def test_the_status_tells_of_an_expiry_that_was_refused(dated, tmp_path):
             run.expire()
         (warning,) = run.status().warnings
         assert warning.startswith("6 records older than retention.days allows")
+        with pytest.raises(s3t.InputError, match="6 records would expire"):
+            run.sync(table, max_deletions=0.2)
+        run.delete(records=list(table.id[:20]))
+        assert any(each.startswith("4 records older than") for each in run.status().warnings)
         run.expire(max_deletions=1)
         assert run.status().warnings == ()
 

@@ -16,6 +16,7 @@ from s3t.prediction.ensemble import Kept
 from s3t.prediction.ridge import PENALTIES, LinearHead
 from s3t.recipe import recipe_from
 from s3t.records.ingest import ingest_inputs
+from s3t.run import workshop as workshop_module
 from testing import tiny
 from testing.roles import roles
 from tests.run import test_ridge
@@ -201,7 +202,7 @@ def test_a_shallow_model_has_a_head_of_all_slices(run):
 
 
 @pytest.mark.parametrize("shards", [1, 2])
-def test_a_head_is_chosen_by_records_that_its_model_was_not_trained_on(shards, text_model, made, tmp_path):
+def test_a_head_is_chosen_by_records_that_its_model_was_not_trained_on(shards, text_model, made, tmp_path, monkeypatch):
     """Of the other shards; where there is none, probabilities are as sharp as those of the base model's head."""
     path = tmp_path / "run"
     if shards == 1:
@@ -215,13 +216,47 @@ def test_a_head_is_chosen_by_records_that_its_model_was_not_trained_on(shards, t
         groups = {models: readouts for models, readouts in snapshot.readouts.items() if models}
         assert len(groups) == shards
         base = workshop._solved(snapshot.readouts[()], snapshot, silent)
+        asked = []
+
+        def noting(parts, **how):
+            asked.append(parts)
+            return ridge.solved(parts, **how)
+
+        monkeypatch.setattr(workshop_module, "solved", noting)
         for (model,), readouts in groups.items():
-            tried = [len(part.targets) for part in workshop._parted(readouts, snapshot, silent)]
-            others = sum(count for place, count in records.items() if place.shard != model.shard)
-            assert sum(tried) == (others or sum(records.values()))
             head = workshop._solved(readouts, snapshot, silent)
+            others = sum(count for place, count in records.items() if place.shard != model.shard)
+            assert sum(len(part.targets) for part in asked[-1]) == (others or sum(records.values()))
             assert (head.scale == base.scale) == (shards == 1)
         assert base.scale.temperature != 0.1  # that of none
+
+
+def test_a_head_reads_nothing_of_slices_that_left_no_readout_for_its_model(made, tmp_path):
+    """While a model has those of its own slices alone, the base model's of the same ones say how sure it is."""
+    path, probe = tiny.copy_run(made / "s3t", tmp_path / "run"), TABLE[:8]
+    with s3t.Run.open(path) as run:
+        lose_stages(run, lambda each: [model.shard for model in each.models] == [0] and each.places[0].shard == 1)
+        before = run.predict(probe)
+        run.delete(records=PLACES[1, 1][:1], repair=False)
+        after = run.predict(probe)
+        with s3t.Run.open(path) as other:
+            assert np.array_equal(after.logits, other.predict(probe).logits)
+        (mine,) = (place for place, member in enumerate(before.members) if member.shard == 0)
+        assert np.array_equal(before.logits[mine], after.logits[mine])
+
+
+def test_answers_do_not_depend_on_what_was_solved_before(text_model, tmp_path):
+    own = {"method": "ridge", "ridge": {"projection": 16}, "deletion": {"repair": "manual"}}
+    recipe, table = tiny.recipe(text_model, partition={"shards": 1}) | own, tiny.text_table(180)
+    del recipe["adapter"], recipe["sequences"]
+    places = records_by_slice(recipe, table)
+    with trained_run(tmp_path / "run", recipe, table) as run:
+        for index in range(3):
+            run.predict(table)
+            with s3t.Run.open(run.path) as other:
+                assert np.array_equal(run.predict(table).logits, other.predict(table).logits)
+            if index < 2:
+                run.delete(records=places[0, index][:1], repair=False)
 
 
 @pytest.mark.parametrize(("system", "layers"), [("s3t", 1), pytest.param("merged", 0, marks=pytest.mark.integration)])

@@ -111,6 +111,14 @@ def test_a_store_that_refuses_a_score_chooses_no_other_order(run, monkeypatch):
         assert other.predict(["w1 w2"]).members == expected.members
 
 
+def test_a_store_that_refuses_a_score_refuses_no_deletion(run, monkeypatch):
+    with s3t.Run.open(run.path) as other:
+        with monkeypatch.context() as patch:
+            patch.setattr(Artifacts, "manifest", lambda *_: (_ for _ in ()).throw(s3t.StorageError("503")))
+            assert other.delete(records=["r0"], repair=False).state == "erased"
+        assert other.predict(["w1 w2"]).predicted
+
+
 def test_a_score_that_the_public_records_do_not_bear_out_is_found_by_a_replay(run):
     stage, key = next(iter(sorted(run.inventory().alive.items())))
     manifest = roles(run).store.manifest(stage.shard, key)

@@ -194,6 +194,13 @@ def test_what_was_added_is_learned_whatever_the_policy_and_whatever_lives(lost, 
         assert repairs.begin_if_due(hours_a_day=None) is None
 
 
+def test_a_run_that_was_never_trained_is_not_trained_by_a_policy(text_model, tmp_path, begun):
+    recipe = tiny.recipe(text_model, additions={"learn_every": 1})
+    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table()) as run:
+        run.add(tiny.text_table(2, seed=5).assign(id=["new0", "new1"]), train=False)
+        assert Repairs(run).begin_if_due(hours_a_day=None) is None
+
+
 def test_one_of_no_hours_begins_where_heads_alone_are_missing(repairs, begun, monkeypatch):
     monkeypatch.setattr(Inventory, "missing_readouts", lambda _inventory: ("head",))
     assert repairs.begin_if_due(hours_a_day=0.05).hours == 0.0

@@ -18,7 +18,7 @@ from s3t.errors import DataError, InputError
 from s3t.ledger import Acceptance, Incoming, Ledger, RecordRow, Snapshot, Transaction
 from s3t.ledger.state import RequestRow
 
-CHANGED_MEANWHILE = "meanwhile another process changed what they were checked by; run the same command again"
+CHANGED_MEANWHILE = "another process changed them meanwhile; run the same command again"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +146,8 @@ class Acceptor:
                 transaction.accept(group.acceptances)
             named = (gone for batch, gone in zip(batches, results, strict=True) if batch.request.asked)
             asked = {token for result in named if isinstance(result, Accepted) for token in result.gone}
-            late = transaction.history.note_asked(asked)
+            if late := transaction.history.note_asked(asked):  # not once it is done: no generation tells of it
+                self._witness.note_late(late, transaction.history.note_late())
             for batch, result in zip(batches, results, strict=True):
                 if batch.held is not None and isinstance(result, Accepted):  # so its names go with its records
                     earlier = result.earlier.generations if result.earlier is not None else ()
@@ -158,7 +159,7 @@ class Acceptor:
                 if row is not None:
                     transaction.history.note_request(key, content=row.content, names=row.names, deleted=row.deleted)
             journal = self._witness.missing(transaction) if group.acceptances else Journal({}, None)
-        return results, journal._replace(deletions={**late, **journal.deletions})
+        return results, journal
 
     def look(self, batches: Sequence[Batch]) -> list[Accepted]:
         """The results that `accept` would return, or the first error among them; changes nothing."""
@@ -254,7 +255,7 @@ class _Group:
         taken = {token: self.rows[token] for token in (*batch.records, *owned) if token in self.rows}
         places = batch.request.places
         if any(row.place != places.get(token, row.place) for token, row in taken.items()):
-            raise DataError("the data", CHANGED_MEANWHILE)
+            raise DataError("the records that are to go", CHANGED_MEANWHILE)
         for token in taken:
             del self.rows[token]
         return [row for _, row in sorted(taken.items())]

@@ -29,6 +29,7 @@ from s3t.events import Progress, WorkStep, silent
 from s3t.ledger import Clone, ExportRow, Incoming, Ledger, SliceState, Snapshot, ToErase
 from s3t.ledger.locks import RunLock, hold
 from s3t.ledger.presence import Presence
+from s3t.ledger.rows import LATE
 from s3t.results.log import LogEntry
 from s3t.store.artifacts import Artifacts, blobs_of
 from s3t.store.disk import storage_errors
@@ -80,6 +81,7 @@ class Eraser:
         with self.ledger.reading() as transaction:
             reason = why_older(transaction, self.witness, self.slices)
             snapshot, journal = transaction.snapshot(), self.witness.missing(transaction)
+            asked, late = self.witness.asked_late(transaction.rows.note(LATE))
             exports = transaction.rows.all(ExportRow)
         if reason is not None:
             self._refuse_if_older()
@@ -88,6 +90,10 @@ class Eraser:
         if snapshot.waiting_since is not None:
             self.ledger.confirm()  # the process that accepted may have been killed before that was on the disk
         self.witness.note(*journal)
+        if asked:  # a backup from before they asked was put back
+            with self.ledger.writing() as transaction:
+                transaction.history.note_asked(asked)
+                transaction.history.note_late(late)
         if exports or self.withdrawer.memory.noted():
             self.withdrawer.memory.catch_up(self.ledger)
         self.sweep(opening=True)
@@ -188,7 +194,7 @@ class Eraser:
             lambda: self.withdrawer.withdraw_tainted(exports),
             lambda: self._sweep_parts(clones),  # temporary files, unfinished runs
             lambda: self._supersede(work, versions),
-            lambda: self._note_removed(artifacts, versions),
+            lambda: self._note_removed(artifacts, versions, work),
             lambda: self._refuse_clones(clones),
             self._wipe,
         )
@@ -334,10 +340,12 @@ class Eraser:
         with storage_errors("storing the next version of a slice"):
             return self.slices.put(place, kept)
 
-    def _note_removed(self, artifacts: Collection[tuple[int, str]], versions: Collection[tuple[Place, str]]) -> None:
+    def _note_removed(
+        self, artifacts: Collection[tuple[int, str]], versions: Collection[tuple[Place, str]], work: ToErase
+    ) -> None:
         if artifacts or versions:
             with self.ledger.writing() as transaction:
-                transaction.note_removed(artifacts, versions=versions)
+                transaction.note_removed(artifacts, versions=versions, put_late=work.put_late)
 
     def check_slices(self) -> None:
         """Compare every slice's current version with its digest: one with other rows may hold deleted records."""
@@ -522,10 +530,9 @@ class Deleter:
                 self._eraser.witness.note(*journal)
         except FsyncError:
             raise
-        except StorageError as error:  # it does not concern requests that were not noted
+        except StorageError as error:  # it does not concern requests that deleted nothing
             return [
-                result if isinstance(result, Exception) or not (result.generation or result.gone) else error
-                for result in results
+                result if isinstance(result, Exception) or result.generation is None else error for result in results
             ]
         return results
 

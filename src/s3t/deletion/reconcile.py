@@ -222,8 +222,8 @@ def _unknown(
 
 def _accept_later(eraser: Eraser, newest: Mapping[Place, _Version], witnessed: Mapping[bytes, int]) -> int:
     """Accept deletions that the witness or the folder knows and the ledger does not; returns deleted rows."""
-    seen = eraser.witness.newest()
-    unasked = {token for token, (_, asked) in eraser.witness.last().items() if not asked}
+    seen, last = eraser.witness.newest(), eraser.witness.last()
+    unasked = {token for token, (_, asked) in last.items() if not asked}
     with eraser.ledger.writing() as transaction:
         snapshot = transaction.snapshot()
         located = transaction.locate(records=witnessed, subjects=())

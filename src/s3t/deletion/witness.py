@@ -19,7 +19,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from s3t.core import Place
 from s3t.errors import StorageError
@@ -34,7 +34,8 @@ VARIABLE = "S3T_STATE"
 _TOKEN = rb'"(?:[0-9a-f]{2})*"'
 _TOKENS = rb"\[(?:%b(?:, %b)*)?\]" % (_TOKEN, _TOKEN)
 _WHOLE_LINE = re.compile(
-    rb'^\{"generation": (\d+), "mark": "(\w*)", "tokens": %b, "unasked": %b\}$' % (_TOKENS, _TOKENS), re.MULTILINE
+    rb'^\{"generation": (\d+), "mark": "(\w*)", "late": (\d+), "tokens": %b, "unasked": %b\}$' % (_TOKENS, _TOKENS),
+    re.MULTILINE,
 )
 
 
@@ -63,6 +64,8 @@ class Line(NamedTuple):
     generation: int
     mark: str
     """Random: it tells a run's deletion from a copy's with the same number."""
+    late: int
+    """0; or of a line that repeats a deletion for those who asked for it afterwards, its number among such."""
     begin: int
     """Position in the file, in bytes."""
     length: int
@@ -145,14 +148,35 @@ class Witness:
         """
         with self._errors(), self._noting:
             if deletions:
-                make_folder(self.path.parent)
-                lines = [
-                    json.dumps({"generation": number, "mark": mark, "tokens": _hex(asked), "unasked": _hex(unasked)})
-                    for number, (mark, asked, unasked) in sorted(deletions.items())
-                ]
-                append_durably(self.path, "".join(f"{line}\n" for line in lines).encode())
+                self._append(deletions)
             if noted is not None:
                 self._noted = max(noted, self._noted or 0)
+
+    def note_late(self, deletions: Deletions, number: int) -> None:
+        """Append what somebody asked for once it had left, by the number of `History.note_late`."""
+        with self._errors(), self._noting:
+            self._append(deletions, late=number)
+
+    def asked_late(self, since: int) -> tuple[set[bytes], int]:
+        """Tokens in lines of late requests after one, and the number of the last."""
+        lines = [line for line in self.lines() if line.late > since]
+        return set(self.tokens(lines)), max((line.late for line in lines), default=since)
+
+    def _append(self, deletions: Deletions, *, late: int = 0) -> None:
+        make_folder(self.path.parent)
+        lines = [
+            json.dumps(
+                {
+                    "generation": number,
+                    "mark": mark,
+                    "late": late,
+                    "tokens": [token.hex() for token in asked],
+                    "unasked": [token.hex() for token in others],
+                }
+            )
+            for number, (mark, asked, others) in sorted(deletions.items())
+        ]
+        append_durably(self.path, "".join(f"{line}\n" for line in lines).encode())
 
     def catch_up(self, ledger: Ledger, *, to: int | None = None) -> None:
         """Note the ledger's deletions that are missing here, unless those up to `to` are known to be noted."""
@@ -167,17 +191,13 @@ class Witness:
         with ledger.reading() as transaction:
             deletions = transaction.history.deleted_since(-1)
 
-        def lacks(token: bytes, *at_least: Any) -> bool:
-            return noted.get(token, (-1, False)) < at_least
-
-        self.note(
-            {
-                number: (mark, asked, others)
-                for number, (mark, asked, others) in deletions.items()
-                if any(lacks(token, number, True) for token in asked)
-                or any(lacks(token, number, False) for token in others)
-            }
-        )
+        lost = {
+            number: row
+            for number, row in deletions.items()
+            for tokens, asked in zip(row[1:], (True, False), strict=True)
+            if any(noted.get(token, (-1, False)) < (number, asked) for token in tokens)
+        }
+        self.note(lost)
 
     def _errors(self) -> AbstractContextManager[None]:
         return storage_errors(f"using {self.path}, the memory of deletions ({VARIABLE} may name another folder for it)")
@@ -198,16 +218,12 @@ class Witness:
         begin, whole = self._read, content.rfind(b"\n") + 1
         # A crash may tear the last line, and a power cut may leave zeros in one; neither counts as a line.
         lines = [
-            Line(int(line[1]), line[2].decode(), begin + line.start(), line.end() - line.start())
+            Line(int(line[1]), line[2].decode(), int(line[3]), begin + line.start(), line.end() - line.start())
             for line in _WHOLE_LINE.finditer(content)
         ]
         self._read += whole
         self._lines += (line for line in lines if line.begin < self._read)
         return [*self._lines, *(line for line in lines if line.begin >= self._read)]  # the last one, without a line end
-
-
-def _hex(tokens: Iterable[bytes]) -> list[str]:
-    return [token.hex() for token in tokens]
 
 
 def why_older(transaction: Transaction, witness: Witness, slices: Slices) -> str | None:

@@ -10,7 +10,7 @@ from sqlalchemy import func, select
 from s3t.core import Place, Stage
 from s3t.ledger import schema
 from s3t.ledger.exports import ExportRows
-from s3t.ledger.rows import KEY_DESTROYED, Rows
+from s3t.ledger.rows import KEY_DESTROYED, LATE, Rows
 from s3t.ledger.schema import place_at, row_of, stage_at
 from s3t.ledger.state import Deletions, DepthChange, RequestRow
 from s3t.results.log import LogEntry
@@ -67,6 +67,12 @@ class History:
         self._rows.upsert(table, ({**row._mapping, "asked": 1} for row in late))
         made = self._rows.read_in(log, log.c.generation, {row.generation for row in late})
         return {number: (mark, tokens, ()) for number, (mark, _, tokens) in _deletions(made, late).items()}
+
+    def note_late(self, number: int | None = None) -> int:
+        """Note that such late requests are known up to a number, by default one more; returns it."""
+        number = self._rows.note(LATE) + 1 if number is None else max(number, self._rows.note(LATE))
+        self._rows.write_note(LATE, to=number)
+        return number
 
     def request(self, key: bytes) -> RequestRow | None:
         """The request with an idempotency key, if there was one."""

@@ -74,6 +74,7 @@ class Leaving(Enum):
 class Work:
     def __init__(self, uses: Uses, ledger: Ledger, leaving: Leaving) -> None:
         self._uses = uses
+        self.at = uses.generation
         self._ledger = ledger
         self.leaving = leaving
         self.overtaken = False
@@ -164,7 +165,8 @@ class Presence:
             try:
                 yield work
             except (IntegrityError, EngineError):
-                work.confirm()  # an artifact was erased under its hands, or an engine was told to forget it
+                if work.at is None:
+                    work.confirm()  # an artifact was erased under its hands, or an engine was told to forget it
                 raise
         finally:
             with self._state:
@@ -211,13 +213,15 @@ class Presence:
                 self._compare(snapshot)
                 overtaken = [work for work in self._running if work.overtaken]
                 held = any(work.leaving is Leaving.NOW for work in overtaken)
-            generation = self._generation if overtaken else snapshot.generation
+            # Of what may hold any record, the oldest tells how far this session has come.
+            ages = [snapshot.generation, *(self._generation if at is None else at for at in (w.at for w in overtaken))]
+            generation = max(self._generation, min(ages))
             answers = self._answers if held or self._answers == NO_ANSWERS else snapshot.generation
             if self._moved_at != snapshot.changes:
                 self._watcher.forget_stale(snapshot)
                 self._moved_at = snapshot.changes
             if self._generation < generation or self._answers < answers:
-                if not overtaken:  # what has just stopped may have put something into memory
+                if self._generation < generation:  # what has just stopped may have put something into memory
                     self._watcher.forget_stale(snapshot)
                 self._tell(generation, answers, moved=True)
             elif self._claims_in_doubt or time.monotonic() > self._beat_at:

@@ -39,8 +39,12 @@ WALKED = "walked"
 """Newest generation for which erasure went through every place."""
 LEARNED = "learned"
 """Newest addition that models are to be trained on."""
+LATE = "late"
+"""Counter of transactions in which somebody asked for the deletion of what had left already."""
 TAUGHT = "taught"
 """Newest addition of which models, once, were trained with nothing missing."""
+PUT_LATE = -1
+"""In place of the deletion that condemned an artifact: it was put after that, and perhaps after it was removed."""
 OVERDUE = "overdue"
 """Records that were too old to stay, and too many to go by themselves, when this was last looked at."""
 KEY_DESTROYED = "key_destroyed_at"
@@ -194,8 +198,8 @@ class Rows:
     ) -> None:
         """Put artifacts, (shard, key), and versions of slices into the queue of what must not stay in the store.
 
-        Current versions are left out. `generation` is the deletion that condemned them. With 0 they may hold any
-        deleted record: no unfinished deletion then counts as erased before every place was gone through once more.
+        Current versions are left out. `generation` is the deletion that condemned them. With 0 or `PUT_LATE` they may
+        hold any deleted record: no unfinished deletion then counts as erased before every place was gone through again.
         """
         current = {(place_at(row), row.digest) for row in self.read(schema.slices)} if versions else set()
         rows = [{**of_artifact(shard), "name": key, "generation": generation} for shard, key in artifacts]
@@ -204,7 +208,7 @@ class Rows:
         if not rows:
             return
         self.upsert(schema.condemned, rows)
-        if generation == 0:
+        if generation <= 0:
             log = schema.generations
             oldest = select(func.min(log.c.generation)).where(log.c.erased_at.is_(None))
             self.walk_again(self.connection.execute(oldest).scalar_one())

@@ -220,6 +220,8 @@ class ToErase:
     """Tokens of those records, for the slices that are due."""
     artifacts: frozenset[tuple[int, str]]
     """(shard, key) of condemned artifacts."""
+    put_late: frozenset[tuple[int, str]]
+    """Of these, those that were put when they had been condemned already, and perhaps removed."""
     versions: frozenset[tuple[Place, str]]
     """Slices and digests of condemned versions; none of them is current."""
     slices: Mapping[Place, SliceState]

@@ -23,6 +23,7 @@ from s3t.ledger.rows import (
     CONFIRMED,
     KEY_DESTROYED,
     LEARNED,
+    PUT_LATE,
     REMOVALS,
     TAUGHT,
     WALKED,
@@ -258,11 +259,13 @@ class Transaction:
         for row in self.rows.read_in(table, tuple_(*names), records):
             records[place_at(row)].add(row.token)
         artifacts, versions = self.condemned()
+        late = self.rows.read(schema.condemned, generation=PUT_LATE)
         return ToErase(
             generation=self.snapshot().generation,
             since=since,
             records={place: frozenset(tokens) for place, tokens in records.items()},
             artifacts=artifacts,
+            put_late=frozenset((row.shard, row.name) for row in late),
             versions=versions,
             slices=self.snapshot().slices,
         )
@@ -345,10 +348,17 @@ class Transaction:
         return True
 
     def note_removed(
-        self, artifacts: Collection[tuple[int, str]] = (), *, versions: Collection[tuple[Place, str]] = ()
+        self,
+        artifacts: Collection[tuple[int, str]] = (),
+        *,
+        versions: Collection[tuple[Place, str]] = (),
+        put_late: Collection[tuple[int, str]] = (),
     ) -> None:
+        """Note what was removed from the store; but not of an artifact that was put late meanwhile."""
         gone = [{**of_artifact(shard), "name": key} for shard, key in artifacts]
         gone += ({**of_place(place), "name": digest} for place, digest in versions)
+        late = {(row.shard, row.name) for row in self.rows.read(schema.condemned, generation=PUT_LATE)} - set(put_late)
+        gone = [each for each in gone if (each["shard"], each["name"]) not in late]
         if gone:
             self.rows.remove(schema.condemned, gone)
             self.rows.note_change()
@@ -359,7 +369,7 @@ class Transaction:
         Nothing is noted while anything is condemned that no deletion has condemned: it may hold any deleted record.
         """
         table = schema.condemned
-        if self._run(select(table.c.name).where(table.c.generation == 0).limit(1)).first() is None:
+        if self._run(select(table.c.name).where(table.c.generation <= 0).limit(1)).first() is None:
             self.rows.write_note(WALKED, to=max(generation, self.rows.note(WALKED)))
             self.rows.note_change()
 
@@ -416,7 +426,7 @@ class Transaction:
         before, stage, key = self.snapshot(), trained.stage, trained.key
         if not self._may_be_committed(trained) or not self.sessions.has_announced(stage, key, trained.session):
             if (stage.shard, key) not in before.artifacts | self.sessions.announced():
-                self.rows.condemn(artifacts=[(stage.shard, key)])
+                self.rows.condemn(artifacts=[(stage.shard, key)], generation=PUT_LATE)
             return False
         self.rows.upsert(schema.stages, [{**of_stage(stage), "key": key, "manifest": trained.manifest}])
         self.rows.upsert(schema.durations, [{**of_stage(stage), "seconds": trained.seconds}])

@@ -231,22 +231,32 @@ class LinearHead:
 
 
 class Part(NamedTuple):
-    """Slices that are left out together: their records, and a sample of at most TRIED of those that are tried."""
+    """Slices that are left out together: their records, and a sample of at most TRIED."""
 
     records: Sums | FeatureRows
+    rows: FeatureRows | None
+    """The records, where they are fewer than features."""
     features: Tensor
     """Features of the sample, before the projection."""
     targets: Tensor
+    slices: Tensor
+    """The slice of each of the sample, by its place in the part."""
+
+    def tried(self, slices: Sequence[bool]) -> Part:
+        """With the sample of some of the slices alone."""
+        chosen = torch.tensor(slices)[self.slices]
+        return self._replace(features=self.features[chosen], targets=self.targets[chosen], slices=self.slices[chosen])
 
     def thirds(self) -> list[Part]:
-        """Its records in parts, if they are rows."""
-        width, rows = self.features.shape[1], self.records
-        if not isinstance(rows, FeatureRows) or not len(self.targets):
+        """The part, its records in parts of their own if they are few."""
+        rows, width = self.rows, self.features.shape[1]
+        if rows is None or not len(self.targets):
             return [self]
 
         def third(part: int) -> Part:
-            features, targets = rows.features[part::PARTS], rows.targets[part::PARTS]
-            return Part(FeatureRows(features, targets, rows.outputs), features[:, :width], targets)
+            some = rows._replace(features=rows.features[part::PARTS], targets=rows.targets[part::PARTS])
+            slices = torch.zeros(len(some.targets), dtype=torch.long)
+            return Part(some, some, some.features[:, :width], some.targets, slices)
 
         return [third(part) for part in range(min(PARTS, len(rows.targets)))]
 
@@ -266,37 +276,31 @@ def parted(numbers: Sequence[int]) -> list[list[int]]:
 
 
 def part_of(
-    slices: Iterable[StageTensors],
-    *,
-    tried: Iterable[bool] = itertools.repeat(True),
-    alone: bool = False,
-    outputs: int,
-    projection: Projection,
-    progress: Progress = silent,
+    slices: Iterable[StageTensors], *, outputs: int, projection: Projection, progress: Progress = silent
 ) -> Part:
-    """A part, from what its slices left, one of them in memory at a time; and for each slice whether its records are
-    tried. `alone`: there is no other part. `progress` hears of each, with 0 records, so that it can be stopped.
+    """A part, from what its slices left, one of them in memory at a time. `progress` hears of each, with 0 records, so
+    that it can be stopped.
     """
-    samples = []
+    samples: list[tuple[Tensor, Tensor, Tensor]] = []
 
     def records() -> Iterator[Sums | FeatureRows]:
-        for left, is_tried in zip(slices, tried, strict=False):
+        for place, left in enumerate(slices):
             progress(WorkStep(count=0))
             features, targets = left.block[FEATURES], left.block[TARGETS]
-            rows = _sample(len(features), SAMPLE if is_tried else 0)
-            samples.append((features[rows], targets[rows]))
+            rows = _sample(len(features), SAMPLE)
+            samples.append((features[rows], targets[rows], torch.full((len(rows),), place)))
             if GRAM in left.block:
                 yield Sums(left.block[GRAM], left.block[PRODUCTS])
             else:
                 yield FeatureRows(projection.of(features), targets, outputs)
 
     whole = reduce(added, records())
-    others = 0 if alone else PARTS - 1
-    if isinstance(whole, FeatureRows) and not is_few(others * len(whole.features), whole.features.shape[1]):
-        whole = whole.sums()  # once, and not with each part beside it
-    features, targets = (torch.cat(each) for each in zip(*samples, strict=True))
+    few = whole if isinstance(whole, FeatureRows) else None
+    if few is not None and not is_few((PARTS - 1) * len(few.features), few.features.shape[1]):
+        whole = few.sums()  # once, and not with each part beside it
+    features, targets, of = (torch.cat(each) for each in zip(*samples, strict=True))
     rows = _sample(len(features), TRIED)
-    return Part(whole, features[rows], targets[rows])
+    return Part(whole, few, features[rows], targets[rows], of[rows])
 
 
 def solved(

@@ -8,21 +8,21 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from s3t.aftermath import EXCHANGED, NOTHING_CHANGED, OUT_OF_USE, TAKEN_IN, after_refusal
 from s3t.core import Place
-from s3t.deletion.acceptance import CHANGED_MEANWHILE, Request
-from s3t.errors import DataError, IntegrityError, RecipeError, S3TError
+from s3t.deletion.acceptance import Request
+from s3t.errors import IntegrityError, RecipeError, S3TError
 from s3t.events import Progress, silent
 from s3t.ledger import Incoming, SliceState
 from s3t.ledger.filling import WaitingRecords, record_rows
 from s3t.ledger.locks import hold
 from s3t.ledger.presence import Leaving, Overtaken, Uses
 from s3t.results.changes import Added
-from s3t.run.deleting import MAX_EXPIRED, check_share, deletion_of, repaired
+from s3t.run.deleting import MAX_EXPIRED, check_expiry, check_share, deletion_of, repaired
 from s3t.run.reporting import inventory_now
 from s3t.run.training import train_missing
 from s3t.store.disk import storage_errors
@@ -102,7 +102,8 @@ def sync(
     Args:
         data: the whole table; as for `add`.
         readmit: as for `add`.
-        max_deletions: share of the run's records that may be gone or changed; with more, nothing is done.
+        max_deletions: share of the run's records that may be gone or changed, or, if it is above 10 %, have expired;
+            with more, nothing is done.
         dry_run: say what would happen, and do nothing.
         train: as for `add`.
 
@@ -203,7 +204,7 @@ def _changed(
             going = len(change.gone) + len(change.replaced)
             check_share(parts, most, going, what, "See whether the table is whole")
             what = f"{counted(len(change.expired), 'record')} would expire"
-            check_share(parts, max(most, MAX_EXPIRED), len(change.expired), what, "See whether the clock is right")
+            check_expiry(parts, max(most, MAX_EXPIRED), len(change.expired), what, dry_run=dry_run)
         request = Request.unasked(parts.secret, change.lost)
         going_names = change.lost.keys()
         done = Added(
@@ -256,12 +257,13 @@ def _changed(
 @contextmanager
 def _in_memory(parts: Parts) -> Iterator[None]:
     """While within, any record may be in memory, or in a temporary file: what is deleted meanwhile is not erased."""
-    now = parts.latest.snapshot()  # refuses an older ledger
-    try:
-        with parts.presence.working(now, Uses(generation=now.generation), leaving=Leaving.NEVER):
-            yield
-    except Overtaken:  # at its very beginning
-        raise DataError("the data", CHANGED_MEANWHILE) from None
+    with ExitStack() as held:
+        while True:
+            now = parts.latest.snapshot()  # refuses an older ledger
+            with suppress(Overtaken):  # at its very beginning
+                held.enter_context(parts.presence.working(now, Uses(generation=now.generation), leaving=Leaving.NEVER))
+                break
+        yield
 
 
 def _check(parts: Parts, data: Data, change: _Change) -> None:

@@ -259,7 +259,7 @@ class Answerer:
         return Answers.of(self.parts.recipe, self.parts.description.labels)
 
     def _members(self, now: Snapshot, prefixes: Prefixes | None) -> list[Stage]:
-        inventory, settings = self.parts.latest.inventory(now), self.parts.recipe.prediction
+        inventory, settings = self.parts.latest.answering(now), self.parts.recipe.prediction
         return choose_members(inventory, prefixes, settings=settings, run=str(self.parts.layout.root))
 
 

@@ -129,25 +129,26 @@ def expire(
             parts.check_changeable()
         old = _older_than(retention.oldest(), parts)
         what = f"{counted(len(old), 'record')} from before {retention.oldest()} would go"
-        try:
-            check_share(parts, max_deletions, len(old), what, "See whether the clock is right")
-        except InputError:
-            if not dry_run and 0 <= max_deletions <= 1:
-                _note_overdue(parts, len(old))
-            raise
-    if not dry_run:
-        _note_overdue(parts, 0)
+        check_expiry(parts, max_deletions, len(old), what, dry_run=dry_run)
     request = Request.unasked(parts.secret, old)
     return _deleted(parts, request, dry_run=dry_run, wait=True, repair=repair, progress=progress or silent)
 
 
-def _note_overdue(parts: Parts, count: int) -> None:
-    """Note for the status how many records a refused expiry leaves."""
+def check_expiry(parts: Parts, most: float, count: int, what: str, *, dry_run: bool) -> None:
+    """Refuse that more than a share of the run's records expire, as the clock may be wrong. The status tells of it."""
+    refused: InputError | None = None
+    try:
+        check_share(parts, most, count, what, "See whether the clock is right")
+    except InputError as error:
+        refused = error
+    overdue = count if refused is not None and most >= MAX_EXPIRED else 0
     with parts.ledger.reading() as transaction:
         noted = transaction.rows.note(OVERDUE)
-    if noted != count and not parts.ledger.read_only:
+    if noted != overdue and not dry_run:
         with parts.ledger.writing() as transaction:
-            transaction.rows.write_note(OVERDUE, to=count)
+            transaction.rows.write_note(OVERDUE, to=overdue)
+    if refused is not None:
+        raise refused
 
 
 def _older_than(oldest: str, parts: Parts) -> dict[str, Place]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from s3t.core import Growth, Inventory
-from s3t.errors import RestoredError
+from s3t.errors import RestoredError, StorageError
 from s3t.ledger import Ledger, Snapshot
 from s3t.recipe import Recipe
 from s3t.run.orders import Orders
@@ -29,6 +29,7 @@ class Latest:
     """True if the run's secret was destroyed."""
     _newest: int = field(default=0, init=False)
     _scores: dict[str, float] = field(default_factory=dict, init=False)  # a manifest never changes under its key
+    _refused: StorageError | None = field(default=None, init=False)  # by the store, of a score that was to be read last
     _inventory: tuple[Snapshot, Description, Inventory] | None = field(default=None, init=False)  # the last one made
     _growth: tuple[Description, Growth] | None = field(default=None, init=False)  # of the description read last
     _scoring: threading.Lock = field(default_factory=threading.Lock, init=False)
@@ -58,7 +59,14 @@ class Latest:
         if made is not None and made[0] is snapshot and made[1] is described:
             return made[2]
         inventory = self.inventory_of(snapshot, described)
-        self._inventory = None if self.only_serves else (snapshot, described, inventory)
+        self._inventory = None if self.only_serves or self._refused is not None else (snapshot, described, inventory)
+        return inventory
+
+    def answering(self, snapshot: Snapshot) -> Inventory:
+        """As `inventory`, to choose what answers: a StorageError if a score could not be read."""
+        inventory = self.inventory(snapshot)
+        if self._refused is not None:
+            raise self._refused
         return inventory
 
     def inventory_of(self, snapshot: Snapshot, described: Description) -> Inventory:
@@ -83,12 +91,17 @@ class Latest:
         """The inventory, with the score on public records of the deepest live prefix of every order."""
         stages = {stage for stages in inventory.serving_all for stage in stages}
         with self._scoring:
-            known, self._scores = self._scores, {}
+            scores: dict[str, float] = {}
+            self._refused = None
             for stage in stages:
                 key = inventory.alive[stage]
-                score = known.get(key)
-                if score is None and (manifest := self.store.manifest(stage.shard, key)) is not None:
-                    score = manifest.validation
+                score = self._scores.get(key)
+                try:
+                    if score is None and (manifest := self.store.manifest(stage.shard, key)) is not None:
+                        score = manifest.validation
+                except StorageError as error:
+                    self._refused = error
                 if score is not None:
-                    self._scores[key] = score
-            return replace(inventory, scores=dict(self._scores))
+                    scores[key] = score
+            self._scores = scores
+            return replace(inventory, scores=dict(scores))

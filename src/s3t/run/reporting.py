@@ -102,7 +102,8 @@ def _warnings(
         for who in (*transaction.sessions.waited_for(number), *clones):
             yield f"deletion {number} waits for {who}"
     yield from parts.withdrawer.warnings(to_withdraw)
-    if overdue := transaction.rows.note(OVERDUE):
+    records = sum(state.records for state in transaction.snapshot().slices.values())
+    if overdue := min(transaction.rows.note(OVERDUE), records):
         yield (
             f"{counted(overdue, 'record')} older than retention.days allows, too many to go by themselves, stayed; see "
             f"whether the clock is right, then run `s3t expire {parts.layout.root} --max-deletions 1`"

@@ -444,7 +444,6 @@ class _Watch:
         new = {stage: key for stage, key in now.items() if self._known.get(stage) != key}
         if not new:
             return
-        self._known = now
         with self._parts.ledger.reading() as transaction:
             durations = transaction.history.durations()
         for stage, key in new.items():
@@ -459,6 +458,7 @@ class _Watch:
                         validation=manifest.validation,
                     )
                 )
+            self._known = {**self._known, stage: key}
 
 
 def _busy_at_most(missing: Collection[Stage]) -> int:

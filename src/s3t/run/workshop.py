@@ -23,6 +23,7 @@ import pyarrow as pa
 import torch
 
 from s3t.core import KeyInputs, Kind, Stage, by_kind, model_stages, stage_key, stage_seed
+from s3t.core.stages import readout
 from s3t.events import Progress, WorkStep, silent
 from s3t.ledger import Snapshot
 from s3t.models.adapters import Link, StageTensors, deserialize, mean_of, serialize
@@ -95,7 +96,7 @@ class Workshop:
         )
         self.ensemble = ensemble_of(self.model, self._windows, recipe)
         self._heads = Kept[Any](2 * recipe.partition.shards)  # of a shard's model, and of its prototypes
-        self._parts = Kept[Part](PARTS)
+        self._parts = Kept[Part](2 * PARTS)  # of a model, and of the base model beside it
 
     @property
     def device(self) -> torch.device:
@@ -338,35 +339,30 @@ class Workshop:
             with exact_numerics(self.device, self._recipe.training):
                 return made_of(self._solved(readouts, snapshot, progress))
 
-        chain = (link for stage in models for link in stage.chain)
-        made: T = self._heads.of(tuple(snapshot.stages[link] for link in (*chain, *readouts)), solve)
+        links = (*(link for stage in models for link in stage.chain), *readouts, *_unseen(readouts, snapshot))
+        made: T = self._heads.of(tuple(snapshot.stages[link] for link in links), solve)
         return made
 
     def _solved(self, stages: Sequence[Stage], snapshot: Snapshot, progress: Progress) -> LinearHead:
-        parts, like = self._parted(stages, snapshot, progress), list[Part]()
-        if all(map(_is_of_seen, stages)):  # so sharp is the head of the base model, which was trained on none
-            like = self._parted(snapshot.readouts.get((), ()), snapshot, progress)
+        seen = [_is_of_seen(stage) for stage in stages]
+        parts = self._parted(stages, snapshot, progress, tried=[all(seen) or not each for each in seen])
+        base = _unseen(stages, snapshot)
+        like = self._parted(base, snapshot, progress, tried=[True] * len(base))
         target, projection = self._recipe.task.target, self._projection
         return solved(parts, like=like, target=target, projection=projection, progress=progress)
 
-    def _parted(self, stages: Sequence[Stage], snapshot: Snapshot, progress: Progress) -> list[Part]:
-        """What some slices left, in parts. Slices that a readout's models were trained on are not tried, unless there
-        is no other."""
-        parts = []
-        none_else = all(map(_is_of_seen, stages))
-        every = parted([stage.places[0].slice for stage in stages])
-        for places in every:
+    def _parted(
+        self, stages: Sequence[Stage], snapshot: Snapshot, progress: Progress, *, tried: Sequence[bool]
+    ) -> list[Part]:
+        """What some slices left, in parts, with records of those that are tried."""
+        outputs, projection, parts = self.model.base.answers, self._projection, []
+        for places in parted([stage.places[0].slice for stage in stages]):
             links = [stages[place] for place in places]
             part = partial(
-                part_of,
-                self._left(links, snapshot),
-                tried=[none_else or not _is_of_seen(link) for link in links],
-                alone=len(every) == 1,
-                outputs=self.model.base.answers,
-                projection=self._projection,
-                progress=progress,
+                part_of, self._left(links, snapshot), outputs=outputs, projection=projection, progress=progress
             )
-            parts.append(self._parts.of(tuple(snapshot.stages[link] for link in links), part))
+            made = self._parts.of(tuple(snapshot.stages[link] for link in links), part)
+            parts.append(made.tried([tried[place] for place in places]))
         return parts
 
     def _left(self, stages: Iterable[Stage], snapshot: Snapshot) -> Iterator[StageTensors]:
@@ -440,6 +436,14 @@ def _is_of_seen(left: Stage) -> bool:
         model.shard == place.shard and place.slice in model.prefix and place.segment <= model.seen
         for model in left.models
     )
+
+
+def _unseen(stages: Sequence[Stage], snapshot: Snapshot) -> list[Stage]:
+    """Where the models of some readouts were trained on all of their slices: readouts of the same slices by the base
+    model, which was trained on none. As sure as its head is theirs."""
+    if not all(map(_is_of_seen, stages)):
+        return []
+    return [base for base in (readout(stage.places[0], ()) for stage in stages) if base in snapshot.stages]
 
 
 def artifacts_of(recipe: Recipe, stage: Stage, chain: Sequence[Artifact]) -> list[Artifact]:
