@@ -8,7 +8,7 @@ import pytest
 
 from s3t.deletion.witness import Witness, state_folder
 from s3t.errors import StorageError
-from tests.ledger.world import accept, make_ledger, taking
+from tests.ledger.world import accept, make_ledger, taking, token
 
 TOKEN, OTHER = bytes(range(32)), bytes(range(1, 33))
 
@@ -130,6 +130,15 @@ def test_whether_somebody_asked_for_the_last_deletion_is_remembered(witness, led
     assert witness.last() == {TOKEN: (2, True), OTHER: (1, True)}
     assert witness.asked_late(0) == ({TOKEN, OTHER}, 2)
     assert witness.asked_late(1) == ({OTHER}, 2)
+
+
+def test_a_late_request_does_not_stand_for_the_deletion_that_came_before(witness, ledger):
+    """Another host's, say, which has noted it in a file of its own."""
+    with ledger.reading() as transaction:
+        deletions = transaction.history.deleted_since(0)
+    witness.note_late({1: (deletions[1][0], [token(3)], [])}, 1)
+    witness.catch_up(ledger)
+    assert [(line.generation, line.late) for line in witness.lines()] == [(1, 1), (1, 0), (2, 0)]
 
 
 def test_strangers_are_lines_of_deletions_that_the_ledger_has_not_made(witness, ledger):

@@ -66,6 +66,15 @@ class Stage(NamedTuple):
         return tuple(Stage(shard, tuple(each.slice for each in of), seen=of[0].segment) for shard, of in models)
 
     @property
+    def is_of_seen(self) -> bool:
+        """Whether it is a readout of a slice that each of its models was trained on."""
+        place = self.places[0]
+        return bool(self.models) and all(
+            model.shard == place.shard and place.slice in model.prefix and place.segment <= model.seen
+            for model in self.models
+        )
+
+    @property
     def parents(self) -> tuple[Stage, ...]:
         """The stage one slice shorter, of a readout its models; none of the first, and of what is made of one slice."""
         return self.chain[-2:-1] if self.kind == "model" else self.models

@@ -133,7 +133,7 @@ class Acceptor:
         with self._ledger.writing() as transaction:
             if transaction.history.key_destroyed_at() is not None:  # by another process
                 Secret.destroyed().reveal()  # raises KeyDestroyedError
-            group = self._group(transaction, batches)
+            group, before = self._group(transaction, batches), transaction.snapshot().generation
             results: list[Accepted | Exception] = []
             for batch in batches:
                 try:
@@ -146,7 +146,9 @@ class Acceptor:
                 transaction.accept(group.acceptances)
             named = (gone for batch, gone in zip(batches, results, strict=True) if batch.request.asked)
             asked = {token for result in named if isinstance(result, Accepted) for token in result.gone}
-            if late := transaction.history.note_asked(asked):  # not once it is done: no generation tells of it
+            noted = transaction.history.note_asked(asked)
+            if late := {number: row for number, row in noted.items() if number <= before}:
+                # Not once it is done: no generation would tell an opening of it.
                 self._witness.note_late(late, transaction.history.note_late())
             for batch, result in zip(batches, results, strict=True):
                 if batch.held is not None and isinstance(result, Accepted):  # so its names go with its records

@@ -255,8 +255,8 @@ class Eraser:
                 raise self._older(reason)
             self._condemn_strays(stored, versions)
         with self.ledger.reading() as transaction:
-            artifacts, superseded = transaction.condemned()
-        return replace(work, artifacts=artifacts, versions=superseded)
+            now = transaction.to_erase()
+        return replace(work, artifacts=now.artifacts, put_late=now.put_late, versions=now.versions)
 
     def _strays(
         self, versions: Mapping[Place, frozenset[str]], snapshot: Snapshot, *, unknown: bool

@@ -135,8 +135,9 @@ class Witness:
             if self._noted is not None:
                 deletions = transaction.history.deleted_since(self._noted)
                 return Journal(deletions, max(deletions, default=self._noted))
-            # Lines may be another history's.
-            marks, noted = transaction.history.marks(), {(line.generation, line.mark) for line in self._look()}
+            # Lines may be another history's, and a late one has not all tokens.
+            marks = transaction.history.marks()
+            noted = {(line.generation, line.mark) for line in self._look() if not line.late}
         missing = [number for number, mark in marks.items() if number > 0 and (number, mark) not in noted]
         taken = transaction.history.deleted_since(min(missing) - 1) if missing else {}
         return Journal({number: taken[number] for number in missing}, transaction.snapshot().generation)

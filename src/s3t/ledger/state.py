@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import secrets
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from s3t.core import Growth, Inventory, Place, Stage
+from s3t.core.stages import readout
 from s3t.processes import this_machine
 
 
@@ -107,6 +109,26 @@ class Snapshot:
         groups = (tuple(group) for _, group in groupby(readouts, key=lambda stage: stage.reads))
         filled = sum(state.records > 0 for place, state in self.slices.items() if place.segment <= self.learned)
         return {group[0].models: group for group in groups if 2 * len(group) >= filled or not group[0].reads}
+
+    def held_out(self, left: Sequence[Stage]) -> list[bool]:
+        """Of what slices left for a head, which records tell how good and how sure it is: of slices that its models
+        were not trained on, if these hold a quarter of the records; else of all."""
+        records = [self.slices[stage.places[0]].records for stage in left]
+        unseen = [not stage.is_of_seen for stage in left]
+        few = 4 * sum(itertools.compress(records, unseen)) < sum(records)
+        return [few or each for each in unseen]
+
+    def as_sure_as(self, left: Sequence[Stage]) -> tuple[Stage, ...]:
+        """Readouts of the same slices by the base model, which was trained on none, if records that models were trained
+        on would tell how sure a head of theirs is; none while one is missing."""
+        seen = [stage for stage, out in zip(left, self.held_out(left), strict=True) if out and stage.is_of_seen]
+        base = [readout(stage.places[0], ()) for stage in left]
+        return tuple(base) if seen and all(stage in self.stages for stage in base) else ()
+
+    def left_for(self, models: tuple[Stage, ...]) -> tuple[Stage, ...]:
+        """All that the head of some models follows from, beside them."""
+        left = self.readouts.get(models, ())
+        return (*left, *self.as_sure_as(left))
 
     def readers(self, models: Collection[Stage]) -> Mapping[Stage, tuple[Stage, ...]]:
         """With which models each of some answers: alone; or, where the head of their mean has readouts, with these. The

@@ -456,7 +456,7 @@ class Transaction:
                 Checkpoint(stage=stage, stage_key=stage_key, key=key, digest=made.manifest, seconds=made.seconds)
             )
         else:
-            self.rows.condemn(artifacts=[(stage.shard, key)])
+            self.rows.condemn(artifacts=[(stage.shard, key)], generation=PUT_LATE)
         self.sessions.announce(stage, None, made.session)
 
     def note_training(self, missing: Collection[Stage], *, learned: int) -> None:

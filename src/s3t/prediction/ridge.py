@@ -235,7 +235,7 @@ class Part(NamedTuple):
 
     records: Sums | FeatureRows
     rows: FeatureRows | None
-    """The records, where they are fewer than features."""
+    """The records of a part of one slice, where they are fewer than features."""
     features: Tensor
     """Features of the sample, before the projection."""
     targets: Tensor
@@ -295,9 +295,9 @@ def part_of(
                 yield FeatureRows(projection.of(features), targets, outputs)
 
     whole = reduce(added, records())
-    few = whole if isinstance(whole, FeatureRows) else None
-    if few is not None and not is_few((PARTS - 1) * len(few.features), few.features.shape[1]):
-        whole = few.sums()  # once, and not with each part beside it
+    few = whole if isinstance(whole, FeatureRows) and len(samples) == 1 else None
+    if isinstance(whole, FeatureRows) and not is_few((PARTS - 1) * len(whole.features), whole.features.shape[1]):
+        whole = whole.sums()  # once, and not with each part beside it
     features, targets, of = (torch.cat(each) for each in zip(*samples, strict=True))
     rows = _sample(len(features), TRIED)
     return Part(whole, few, features[rows], targets[rows], of[rows])

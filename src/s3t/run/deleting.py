@@ -141,10 +141,10 @@ def check_expiry(parts: Parts, most: float, count: int, what: str, *, dry_run: b
         check_share(parts, most, count, what, "See whether the clock is right")
     except InputError as error:
         refused = error
-    overdue = count if refused is not None and most >= MAX_EXPIRED else 0
+    overdue = 0 if refused is None else count
     with parts.ledger.reading() as transaction:
         noted = transaction.rows.note(OVERDUE)
-    if noted != overdue and not dry_run:
+    if noted != overdue and not dry_run and (refused is None or MAX_EXPIRED <= most <= 1):
         with parts.ledger.writing() as transaction:
             transaction.rows.write_note(OVERDUE, to=overdue)
     if refused is not None:

@@ -114,7 +114,7 @@ class Exporter:
 
     def _serving(self, now: Snapshot) -> list[tuple[Stage, ...]]:
         """Models to export, each one's or a mean's."""
-        run, inventory = self.parts.layout.root, self.parts.latest.inventory(now)
+        run, inventory = self.parts.layout.root, self.parts.latest.answering(now)
         serving = inventory.members()
         wanted = list(serving) if self.shard is None else [self.shard]
         if not wanted or any(number not in serving for number in wanted):
@@ -143,7 +143,7 @@ class Exporter:
                 host=platform.node(),
                 output=self.output,
                 stage=stage,
-                others=(*others, *now.readouts.get(models, ())),
+                others=(*others, *now.left_for(models)),
                 keys=(),
                 digests=(),
                 files="",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -29,7 +30,6 @@ class Latest:
     """True if the run's secret was destroyed."""
     _newest: int = field(default=0, init=False)
     _scores: dict[str, float] = field(default_factory=dict, init=False)  # a manifest never changes under its key
-    _refused: StorageError | None = field(default=None, init=False)  # by the store, of a score that was to be read last
     _inventory: tuple[Snapshot, Description, Inventory] | None = field(default=None, init=False)  # the last one made
     _growth: tuple[Description, Growth] | None = field(default=None, init=False)  # of the description read last
     _scoring: threading.Lock = field(default_factory=threading.Lock, init=False)
@@ -59,14 +59,18 @@ class Latest:
         if made is not None and made[0] is snapshot and made[1] is described:
             return made[2]
         inventory = self.inventory_of(snapshot, described)
-        self._inventory = None if self.only_serves or self._refused is not None else (snapshot, described, inventory)
+        self._inventory = None if self.only_serves else (snapshot, described, inventory)
         return inventory
 
     def answering(self, snapshot: Snapshot) -> Inventory:
-        """As `inventory`, to choose what answers: a StorageError if a score could not be read."""
+        """As `inventory`, to choose what serves: a StorageError if the store refuses a score."""
         inventory = self.inventory(snapshot)
-        if self._refused is not None:
-            raise self._refused
+        if inventory.scores is not None:
+            ends = {inventory.alive[stage]: stage.shard for stages in inventory.serving_all for stage in stages}
+            unknown = [(shard, key) for key, shard in ends.items() if key not in inventory.scores]
+            if any(self.store.manifest(*artifact) is not None for artifact in unknown):  # it was refused before
+                self._inventory = None
+                return self.answering(snapshot)
         return inventory
 
     def inventory_of(self, snapshot: Snapshot, described: Description) -> Inventory:
@@ -91,17 +95,13 @@ class Latest:
         """The inventory, with the score on public records of the deepest live prefix of every order."""
         stages = {stage for stages in inventory.serving_all for stage in stages}
         with self._scoring:
-            scores: dict[str, float] = {}
-            self._refused = None
+            known, self._scores = self._scores, {}
             for stage in stages:
                 key = inventory.alive[stage]
-                score = self._scores.get(key)
-                try:
+                score = known.get(key)
+                with suppress(StorageError):  # reports do without; `answering` does not
                     if score is None and (manifest := self.store.manifest(stage.shard, key)) is not None:
                         score = manifest.validation
-                except StorageError as error:
-                    self._refused = error
                 if score is not None:
-                    scores[key] = score
-            self._scores = scores
-            return replace(inventory, scores=dict(scores))
+                    self._scores[key] = score
+            return replace(inventory, scores=dict(self._scores))

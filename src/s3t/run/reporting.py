@@ -103,7 +103,7 @@ def _warnings(
             yield f"deletion {number} waits for {who}"
     yield from parts.withdrawer.warnings(to_withdraw)
     records = sum(state.records for state in transaction.snapshot().slices.values())
-    if overdue := min(transaction.rows.note(OVERDUE), records):
+    if parts.recipe.retention is not None and (overdue := min(transaction.rows.note(OVERDUE), records)):
         yield (
             f"{counted(overdue, 'record')} older than retention.days allows, too many to go by themselves, stayed; see "
             f"whether the clock is right, then run `s3t expire {parts.layout.root} --max-deletions 1`"

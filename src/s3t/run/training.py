@@ -213,7 +213,7 @@ def _train_here(parts: Parts, progress: Progress, until: float) -> int:
 def _inventory(parts: Parts) -> Inventory:
     """The inventory, after every accepted deletion has left its slice."""
     parts.upkeep.erase_all()
-    return parts.latest.inventory(parts.latest.snapshot())
+    return parts.latest.answering(parts.latest.snapshot())
 
 
 def _forget(parts: Parts, stages: Mapping[Stage, str]) -> None:
@@ -228,7 +228,7 @@ def _train_stage(parts: Parts, stage: Stage, progress: Progress) -> bool | None:
     """Train and commit one stage; False if a deletion came between, None if there is nothing to do here now."""
     parts.upkeep.erase_all()
     snapshot, overdue = parts.latest.snapshot(), parts.upkeep.overdue
-    inventory = parts.latest.inventory(snapshot)
+    inventory = parts.latest.answering(snapshot)
     alive, seen = inventory.alive, snapshot.seen(stage)
     is_pending = any(state.pending for state in seen.values())
     if overdue is not None and is_pending:

@@ -23,7 +23,6 @@ import pyarrow as pa
 import torch
 
 from s3t.core import KeyInputs, Kind, Stage, by_kind, model_stages, stage_key, stage_seed
-from s3t.core.stages import readout
 from s3t.events import Progress, WorkStep, silent
 from s3t.ledger import Snapshot
 from s3t.models.adapters import Link, StageTensors, deserialize, mean_of, serialize
@@ -96,7 +95,7 @@ class Workshop:
         )
         self.ensemble = ensemble_of(self.model, self._windows, recipe)
         self._heads = Kept[Any](2 * recipe.partition.shards)  # of a shard's model, and of its prototypes
-        self._parts = Kept[Part](2 * PARTS)  # of a model, and of the base model beside it
+        self._parts = Kept[Part](2 * PARTS if recipe.readouts else PARTS)  # of a model, and of the base model
 
     @property
     def device(self) -> torch.device:
@@ -339,14 +338,13 @@ class Workshop:
             with exact_numerics(self.device, self._recipe.training):
                 return made_of(self._solved(readouts, snapshot, progress))
 
-        links = (*(link for stage in models for link in stage.chain), *readouts, *_unseen(readouts, snapshot))
+        links = (*(link for stage in models for link in stage.chain), *snapshot.left_for(tuple(models)))
         made: T = self._heads.of(tuple(snapshot.stages[link] for link in links), solve)
         return made
 
     def _solved(self, stages: Sequence[Stage], snapshot: Snapshot, progress: Progress) -> LinearHead:
-        seen = [_is_of_seen(stage) for stage in stages]
-        parts = self._parted(stages, snapshot, progress, tried=[all(seen) or not each for each in seen])
-        base = _unseen(stages, snapshot)
+        parts = self._parted(stages, snapshot, progress, tried=snapshot.held_out(stages))
+        base = snapshot.as_sure_as(stages)
         like = self._parted(base, snapshot, progress, tried=[True] * len(base))
         target, projection = self._recipe.task.target, self._projection
         return solved(parts, like=like, target=target, projection=projection, progress=progress)
@@ -427,23 +425,6 @@ class Workshop:
 
     def _artifacts(self, stage: Stage, snapshot: Snapshot) -> list[Artifact]:
         return read_chain(self._store, stage, keys=snapshot.stages, slice_digests=snapshot.digests(stage))
-
-
-def _is_of_seen(left: Stage) -> bool:
-    """Whether something is a readout of a slice that each of its models was trained on."""
-    place = left.places[0]
-    return bool(left.models) and all(
-        model.shard == place.shard and place.slice in model.prefix and place.segment <= model.seen
-        for model in left.models
-    )
-
-
-def _unseen(stages: Sequence[Stage], snapshot: Snapshot) -> list[Stage]:
-    """Where the models of some readouts were trained on all of their slices: readouts of the same slices by the base
-    model, which was trained on none. As sure as its head is theirs."""
-    if not all(map(_is_of_seen, stages)):
-        return []
-    return [base for base in (readout(stage.places[0], ()) for stage in stages) if base in snapshot.stages]
 
 
 def artifacts_of(recipe: Recipe, stage: Stage, chain: Sequence[Artifact]) -> list[Artifact]:

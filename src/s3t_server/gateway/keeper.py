@@ -318,7 +318,7 @@ class Keeper:
             self._withdraw(adapter.export)
 
     def _serving(self, now: Snapshot) -> dict[int, Stage]:
-        return self._latest.inventory(now).members()
+        return self._latest.answering(now).members()
 
     def _name_of(self, made: ExportRow) -> str:
         """An export's name in the engine. No other content has it, of this run or another."""
