@@ -180,9 +180,9 @@ def test_no_prediction_that_begins_after_accepted_uses_the_record_however_slow_t
         asker = threading.Thread(target=ask, args=[asked])
         accept = roles(deleting).deleter._acceptor.accept
 
-        def slow(batches, *incoming):
+        def slow(batches, *incoming, **how):
             event.listen(roles(deleting).ledger.engine, "commit", lambda connection: time.sleep(1.0), once=True)
-            return accept(batches, *incoming)
+            return accept(batches, *incoming, **how)
 
         roles(deleting).deleter._acceptor.accept = slow
         asker.start()
