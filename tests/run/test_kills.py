@@ -74,6 +74,7 @@ class Killing:
         if what == "connection":
             with self.database.connect() as connection:
                 connection.execute(text(END_ONE))
+            self.database.dispose()
         else:
             self.random.choice(victims[what]).kill()
         self.kills.append(what)

@@ -272,7 +272,7 @@ def test_an_arrow_table_with_wrong_records_is_named_by_its_kind(tmp_path, text_m
 
 DESCRIBING = {
     "no recipe": ("recipe.yaml", lambda _: b"", "recipe.yaml holds no fields"),
-    "a recipe of brackets": ("recipe.yaml", lambda _: b"[" * 5000, "nested too deeply"),
+    "a recipe of brackets": ("recipe.yaml", lambda _: b"[" * 100_000 + b"]" * 100_000, "nested too deeply"),
     "a recipe without training": ("recipe.yaml", lambda old: b"labels: [a]", "Field required"),
     "no JSON": ("run.json", lambda _: b"", "cannot be read"),
     "JSON of brackets": ("run.json", lambda _: b"[" * 100_000, "cannot be read"),

@@ -70,6 +70,8 @@ def parse_yaml(text: str, *, ours: bool = False) -> Any:
     {'a': 'no', 'b': '1:30', 'c': '2024-01-01', 'd': 0.0001, 'e': 16, 'f': True}
     """
     try:
+        if ours:
+            _check_depth(text)
         return yaml.load(text, Loader=_QUICK if ours else _Loader)  # noqa: S506 - both are safe
     except RecursionError:
         problem = "is nested too deeply; take the inner brackets out"
@@ -128,7 +130,17 @@ def to_yaml(content: Any, **style: Any) -> str:
 
 
 _QUICK: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""For what `to_yaml` wrote: seven times as fast, where PyYAML came with libyaml."""
+"""For what `to_yaml` wrote: several times as fast, where PyYAML came with libyaml."""
+_DEEPEST = 100
+
+
+def _check_depth(text: str) -> None:
+    """Raise RecursionError where libyaml, which builds what is nested by recursion, would end the process."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_QUICK):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _DEEPEST:
+            raise RecursionError
 
 
 class _Loader(yaml.SafeLoader):
