@@ -66,8 +66,8 @@ class Stage(NamedTuple):
         return tuple(Stage(shard, tuple(each.slice for each in of), seen=of[0].segment) for shard, of in models)
 
     @property
-    def is_of_seen(self) -> bool:
-        """Whether it is a readout of a slice that each of its models was trained on."""
+    def was_trained_on(self) -> bool:
+        """True of a readout if all its models were trained on the slice that left it."""
         place = self.places[0]
         return bool(self.models) and all(
             model.shard == place.shard and place.slice in model.prefix and place.segment <= model.seen

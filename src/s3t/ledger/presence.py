@@ -46,13 +46,13 @@ class Overtaken(Exception):  # noqa: N818
 
 @dataclass(frozen=True, kw_only=True)
 class Uses:
-    """What a computation uses. It may go on while all of that is alive and unchanged."""
+    """What a computation uses: a deletion of any of it stops the computation."""
 
     stages: Mapping[Stage, str] = field(default_factory=dict)
     """Live stages and the keys of their artifacts."""
     slices: Mapping[Place, SliceState] = field(default_factory=dict)
     generation: int | None = None
-    """Of a computation that may hold any record: the newest deletion before it."""
+    """Given for a computation that may hold any record, so that each later deletion stops it: the newest before it."""
 
     def intact_at(self, later: Snapshot) -> bool:
         """True if a newer state of the ledger still has all of it, unchanged."""
@@ -74,7 +74,7 @@ class Leaving(Enum):
 class Work:
     def __init__(self, uses: Uses, ledger: Ledger, leaving: Leaving) -> None:
         self._uses = uses
-        self.at = uses.generation
+        self.generation = uses.generation
         self._ledger = ledger
         self.leaving = leaving
         self.overtaken = False
@@ -165,7 +165,7 @@ class Presence:
             try:
                 yield work
             except (IntegrityError, EngineError):
-                if work.at is None:
+                if work.generation is None:
                     work.confirm()  # an artifact was erased under its hands, or an engine was told to forget it
                 raise
         finally:
@@ -214,8 +214,8 @@ class Presence:
                 overtaken = [work for work in self._running if work.overtaken]
                 held = any(work.leaving is Leaving.NOW for work in overtaken)
             # Of what may hold any record, the oldest tells how far this session has come.
-            ages = [snapshot.generation, *(self._generation if at is None else at for at in (w.at for w in overtaken))]
-            generation = max(self._generation, min(ages))
+            ages = (self._generation if work.generation is None else work.generation for work in overtaken)
+            generation = max(self._generation, min([snapshot.generation, *ages]))
             answers = self._answers if held or self._answers == NO_ANSWERS else snapshot.generation
             if self._moved_at != snapshot.changes:
                 self._watcher.forget_stale(snapshot)

@@ -153,10 +153,10 @@ class Rows:
     def delete(self, table: Table, *conditions: Any, **equal: Any) -> None:
         self.connection.execute(delete(table).where(*_where(table, conditions, equal)))
 
-    def remove(self, table: Table, keys: Iterable[Mapping[str, Any]]) -> None:
-        """Remove the rows with any of some keys, all of the same columns."""
+    def remove(self, table: Table, keys: Iterable[Mapping[str, Any]], *conditions: Any) -> None:
+        """Remove the rows with any of some keys, all of the same columns, that meet the conditions."""
         for chunk in chunks(keys):
-            statement = delete(table).where(*(table.c[name] == bindparam(name) for name in chunk[0]))
+            statement = delete(table).where(*conditions, *(table.c[name] == bindparam(name) for name in chunk[0]))
             self.connection.execute(statement, chunk)
 
     def discard(self, values: Iterable[Any]) -> None:

@@ -110,25 +110,25 @@ class Snapshot:
         filled = sum(state.records > 0 for place, state in self.slices.items() if place.segment <= self.learned)
         return {group[0].models: group for group in groups if 2 * len(group) >= filled or not group[0].reads}
 
-    def held_out(self, left: Sequence[Stage]) -> list[bool]:
-        """Of what slices left for a head, which records tell how good and how sure it is: of slices that its models
-        were not trained on, if these hold a quarter of the records; else of all."""
-        records = [self.slices[stage.places[0]].records for stage in left]
-        unseen = [not stage.is_of_seen for stage in left]
+    @cached_property
+    def heads(self) -> Mapping[tuple[Stage, ...], tuple[Stage, ...]]:
+        """By the models that a head reads, as `readouts`: all readouts that the head is solved and calibrated from."""
+        return {models: (*readouts, *self.calibration(readouts)) for models, readouts in self.readouts.items()}
+
+    def tunes(self, readouts: Sequence[Stage]) -> list[bool]:
+        """For each readout, whether its records choose the head's penalty and temperature: records that the models were
+        not trained on, if they are a quarter of all; else all records."""
+        records = [self.slices[stage.places[0]].records for stage in readouts]
+        unseen = [not stage.was_trained_on for stage in readouts]
         few = 4 * sum(itertools.compress(records, unseen)) < sum(records)
         return [few or each for each in unseen]
 
-    def as_sure_as(self, left: Sequence[Stage]) -> tuple[Stage, ...]:
-        """Readouts of the same slices by the base model, which was trained on none, if records that models were trained
-        on would tell how sure a head of theirs is; none while one is missing."""
-        seen = [stage for stage, out in zip(left, self.held_out(left), strict=True) if out and stage.is_of_seen]
-        base = [readout(stage.places[0], ()) for stage in left]
+    def calibration(self, readouts: Sequence[Stage]) -> tuple[Stage, ...]:
+        """Where records that the models were trained on tune the head: readouts of the same slices by the base model,
+        which choose the temperature in their place. None while one of them is missing."""
+        seen = any(each and stage.was_trained_on for stage, each in zip(readouts, self.tunes(readouts), strict=True))
+        base = [readout(stage.places[0], ()) for stage in readouts]
         return tuple(base) if seen and all(stage in self.stages for stage in base) else ()
-
-    def left_for(self, models: tuple[Stage, ...]) -> tuple[Stage, ...]:
-        """All that the head of some models follows from, beside them."""
-        left = self.readouts.get(models, ())
-        return (*left, *self.as_sure_as(left))
 
     def readers(self, models: Collection[Stage]) -> Mapping[Stage, tuple[Stage, ...]]:
         """With which models each of some answers: alone; or, where the head of their mean has readouts, with these. The
@@ -243,7 +243,7 @@ class ToErase:
     artifacts: frozenset[tuple[int, str]]
     """(shard, key) of condemned artifacts."""
     put_late: frozenset[tuple[int, str]]
-    """Of these, those that were put when they had been condemned already, and perhaps removed."""
+    """Condemned artifacts that were stored after they had been condemned."""
     versions: frozenset[tuple[Place, str]]
     """Slices and digests of condemned versions; none of them is current."""
     slices: Mapping[Place, SliceState]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -258,14 +258,14 @@ class Transaction:
         records: dict[Place, set[bytes]] = {place: set() for place, time in since.items() if time <= received_by}
         for row in self.rows.read_in(table, tuple_(*names), records):
             records[place_at(row)].add(row.token)
-        artifacts, versions = self.condemned()
-        late = self.rows.read(schema.condemned, generation=PUT_LATE)
+        condemned = self.rows.read(schema.condemned)
+        artifacts, versions = _by_kind(condemned)
         return ToErase(
             generation=self.snapshot().generation,
             since=since,
             records={place: frozenset(tokens) for place, tokens in records.items()},
             artifacts=artifacts,
-            put_late=frozenset((row.shard, row.name) for row in late),
+            put_late=frozenset((row.shard, row.name) for row in condemned if row.generation == PUT_LATE),
             versions=versions,
             slices=self.snapshot().slices,
         )
@@ -313,11 +313,7 @@ class Transaction:
 
     def condemned(self) -> tuple[frozenset[tuple[int, str]], frozenset[tuple[Place, str]]]:
         """Artifacts, (shard, key), and versions of slices that must not stay in the store."""
-        rows = self.rows.read(schema.condemned)
-        return (
-            frozenset((row.shard, row.name) for row in rows if row.slice == schema.NO_SLICE),
-            frozenset((place_at(row), row.name) for row in rows if row.slice != schema.NO_SLICE),
-        )
+        return _by_kind(self.rows.read(schema.condemned))
 
     def supersede(self, place: Place, *, old: str, new: str, gone: Collection[bytes]) -> bool:
         """Make a version that was put a slice's current one, and condemn the old one.
@@ -357,10 +353,10 @@ class Transaction:
         """Note what was removed from the store; but not of an artifact that was put late meanwhile."""
         gone = [{**of_artifact(shard), "name": key} for shard, key in artifacts]
         gone += ({**of_place(place), "name": digest} for place, digest in versions)
-        late = {(row.shard, row.name) for row in self.rows.read(schema.condemned, generation=PUT_LATE)} - set(put_late)
-        gone = [each for each in gone if (each["shard"], each["name"]) not in late]
         if gone:
-            self.rows.remove(schema.condemned, gone)
+            known = [{**of_artifact(shard), "name": key} for shard, key in put_late]
+            self.rows.remove(schema.condemned, gone, schema.condemned.c.generation != PUT_LATE)
+            self.rows.remove(schema.condemned, [each for each in gone if each in known])
             self.rows.note_change()
 
     def note_walked(self, generation: int) -> None:
@@ -496,3 +492,9 @@ class Transaction:
     def touch(self) -> None:
         """Write something, so that the end of the transaction waits for the disk."""
         self.rows.raise_note(CONFIRMED)
+
+
+def _by_kind(condemned: Iterable[Any]) -> tuple[frozenset[tuple[int, str]], frozenset[tuple[Place, str]]]:
+    """Rows of what is condemned as artifacts, (shard, key), and versions of slices."""
+    artifacts = frozenset((row.shard, row.name) for row in condemned if row.slice == schema.NO_SLICE)
+    return artifacts, frozenset((place_at(row), row.name) for row in condemned if row.slice != schema.NO_SLICE)

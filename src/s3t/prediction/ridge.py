@@ -235,20 +235,20 @@ class Part(NamedTuple):
 
     records: Sums | FeatureRows
     rows: FeatureRows | None
-    """The records of a part of one slice, where they are fewer than features."""
+    """The same records, if the part has one slice with fewer records than features."""
     features: Tensor
     """Features of the sample, before the projection."""
     targets: Tensor
     slices: Tensor
-    """The slice of each of the sample, by its place in the part."""
+    """For each record of the sample the number of its slice within the part."""
 
-    def tried(self, slices: Sequence[bool]) -> Part:
-        """With the sample of some of the slices alone."""
+    def sampled_from(self, slices: Sequence[bool]) -> Part:
+        """The part, its sample from some of the slices alone."""
         chosen = torch.tensor(slices)[self.slices]
         return self._replace(features=self.features[chosen], targets=self.targets[chosen], slices=self.slices[chosen])
 
     def thirds(self) -> list[Part]:
-        """The part, its records in parts of their own if they are few."""
+        """Three parts of the records, where `rows` has them; else the part itself."""
         rows, width = self.rows, self.features.shape[1]
         if rows is None or not len(self.targets):
             return [self]
@@ -306,17 +306,17 @@ def part_of(
 def solved(
     parts: Sequence[Part],
     *,
-    like: Sequence[Part] = (),
+    calibration: Sequence[Part] = (),
     target: Target,
     projection: Projection,
     progress: Progress = silent,
 ) -> LinearHead:
-    """The head of the slices of some parts, with probabilities as sharp as the head of `like` has them, if there are
-    any. `progress` hears of each step, as of a part's."""
+    """The head of the slices of some parts; `calibration`, if any, chooses its temperature. `progress` hears of each
+    step, as of a part's."""
     given = parts[0].features.shape[1]
     width, penalty, scale = _chosen(parts, given, target, projection, progress)
-    if like:
-        _, _, scale = _chosen(like, given, target, projection, progress)
+    if calibration:
+        _, _, scale = _chosen(calibration, given, target, projection, progress)
     weights, bias = reduce(added, [part.records for part in parts]).solver(width)(penalty)
     used = projection if width > given else Projection(projection.drawn[:, :0])
     return LinearHead(used, weights, bias, scale)

@@ -267,7 +267,7 @@ def uses_of(snapshot: Snapshot, members: Sequence[Stage]) -> Uses:
     """Live stages whose tensors the members compute with."""
     readers = set(snapshot.readers(members).values())
     models = (link for group in readers for stage in group for link in stage.chain)
-    links = (*models, *(link for group in readers for link in snapshot.left_for(group)))
+    links = (*models, *(link for group in readers for link in snapshot.heads.get(group, ())))
     return Uses(stages={link: snapshot.stages[link] for link in links})
 
 
@@ -287,7 +287,7 @@ def members_of(stages: Sequence[Stage], snapshot: Snapshot) -> tuple[Member, ...
     readers = snapshot.readers(by_kind(stages)[0])
 
     def member(stage: Stage) -> Member:
-        links = (*stage.chain[-1:], *snapshot.left_for(readers[stage])) if stage in readers else stage.chain
+        links = (*stage.chain[-1:], *snapshot.heads.get(readers[stage], ())) if stage in readers else stage.chain
         keys = ",".join(snapshot.stages[link] for link in links)
         return Member(stage.shard, stage.prefix, keys, stage.kind, stage.seen)
 

@@ -143,7 +143,7 @@ class Exporter:
                 host=platform.node(),
                 output=self.output,
                 stage=stage,
-                others=(*others, *now.left_for(models)),
+                others=(*others, *now.heads.get(models, ())),
                 keys=(),
                 digests=(),
                 files="",

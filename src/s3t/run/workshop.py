@@ -338,21 +338,21 @@ class Workshop:
             with exact_numerics(self.device, self._recipe.training):
                 return made_of(self._solved(readouts, snapshot, progress))
 
-        links = (*(link for stage in models for link in stage.chain), *snapshot.left_for(tuple(models)))
+        links = (*(link for stage in models for link in stage.chain), *snapshot.heads[tuple(models)])
         made: T = self._heads.of(tuple(snapshot.stages[link] for link in links), solve)
         return made
 
     def _solved(self, stages: Sequence[Stage], snapshot: Snapshot, progress: Progress) -> LinearHead:
-        parts = self._parted(stages, snapshot, progress, tried=snapshot.held_out(stages))
-        base = snapshot.as_sure_as(stages)
-        like = self._parted(base, snapshot, progress, tried=[True] * len(base))
+        parts = self._parted(stages, snapshot, progress, tune=snapshot.tunes(stages))
+        base = snapshot.calibration(stages)
+        calibration = self._parted(base, snapshot, progress, tune=[True] * len(base))
         target, projection = self._recipe.task.target, self._projection
-        return solved(parts, like=like, target=target, projection=projection, progress=progress)
+        return solved(parts, calibration=calibration, target=target, projection=projection, progress=progress)
 
     def _parted(
-        self, stages: Sequence[Stage], snapshot: Snapshot, progress: Progress, *, tried: Sequence[bool]
+        self, stages: Sequence[Stage], snapshot: Snapshot, progress: Progress, *, tune: Sequence[bool]
     ) -> list[Part]:
-        """What some slices left, in parts, with records of those that are tried."""
+        """What some slices left, in parts, each with samples of the slices that tune the head."""
         outputs, projection, parts = self.model.base.answers, self._projection, []
         for places in parted([stage.places[0].slice for stage in stages]):
             links = [stages[place] for place in places]
@@ -360,7 +360,7 @@ class Workshop:
                 part_of, self._left(links, snapshot), outputs=outputs, projection=projection, progress=progress
             )
             made = self._parts.of(tuple(snapshot.stages[link] for link in links), part)
-            parts.append(made.tried([tried[place] for place in places]))
+            parts.append(made.sampled_from([tune[place] for place in places]))
         return parts
 
     def _left(self, stages: Iterable[Stage], snapshot: Snapshot) -> Iterator[StageTensors]:
