@@ -63,7 +63,7 @@ def init(
 
     Nothing is trained yet. If anything is wrong, all problems are listed and no folder is left. Notes tell of repeated
     records, equal features with different labels, and texts cut by text.max_length. Empty slices, and stages of few
-    steps, are warned of before anything is written.
+    steps, are warned of before anything is written: with the epochs that would do, and the time that they take here.
     """
     with s3t.Run.create(run, recipe=recipe, data=data, progress=ProgressBar()) as created:
         status, notices = created.status(), created.notices

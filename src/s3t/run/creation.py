@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import secrets
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from s3t.aftermath import NO_RUN_MADE, RUN_MADE, after_refusal
-from s3t.core import Order, Place, Secret
+from s3t.core import Order, Place, Secret, Stage
 from s3t.deletion.unfinished import new_folder, remove_run, remove_unfinished
 from s3t.engine import cores_worth
 from s3t.errors import InputError, RecipeError, RunFolderError, StorageError
@@ -33,7 +34,7 @@ from s3t.records.reading import Data
 from s3t.records.splitting import Split
 from s3t.run.notices import Notices, copies_elsewhere
 from s3t.run.parts import slices_of
-from s3t.run.reporting import fit
+from s3t.run.reporting import fit, short_stages, sizes_of_stages
 from s3t.store.disk import OpenedFolder, make_folder, storage_errors, sync_folder
 from s3t.store.folder import Description, Home, Layout, write_home, write_layout
 from s3t.store.rows import WINDOW_ROWS
@@ -42,6 +43,8 @@ from s3t.store.slices import copies_in_order
 from s3t.store.spill import Spill
 from s3t.version import __version__
 
+_TIMED_RECORDS = 16
+"""Records that a step is timed with."""
 INFERRED_LABELS = (
     "labels: infer: the label set was read from the records; had a record that was the only one of its label never "
     "been there, the head would have another shape. Declare the labels to close this"
@@ -86,7 +89,10 @@ def create_run(
         )
         growth = checked.recipe.growth(description.orders)
         chains = [growth.chains(shard, ()) for shard in range(checked.recipe.partition.shards)]
-        for warning in fit(checked.recipe, chains, checked.records.counts, labels=len(checked.labels)):
+        counts, labels = checked.records.counts, len(checked.labels)
+        sizes = sizes_of_stages(checked.recipe, chains, counts)
+        seconds = _training_seconds(checked, sizes) if short_stages(checked.recipe, sizes, labels=labels) else 0.0
+        for warning in fit(checked.recipe, sizes, counts, labels=labels, seconds=seconds):
             (progress or silent)(WorkWarning(what=warning))
         return _made(path, checked, description, WaitingRecords(names), data)
 
@@ -224,6 +230,22 @@ def _check_model(recipe: Recipe) -> tuple[str, Recipe]:
     if recipe.task.pools:
         update["text"] = recipe.text.model_copy(update={"pooling": pooling_of(folder, recipe)})
     return model_digest(folder), recipe.model_copy(update=update)
+
+
+def _training_seconds(checked: _Checked, sizes: Mapping[Stage, int]) -> float:
+    """Seconds in which this machine trains stages of these sizes, about, from passes of a few records; 0 if it has no
+    room for them. Told, and stored nowhere."""
+    from s3t.models.assembly import assemble
+    from s3t.training.numerics import resolve_device
+    from s3t.training.stage import seconds_a_record
+
+    recipe, fullest = checked.recipe, max(checked.records.counts, key=checked.records.counts.__getitem__)
+    with suppress(RuntimeError, MemoryError):
+        model, encoder = assemble(_folder(recipe), recipe, labels=recipe.task.target.outputs(checked.labels))
+        model.base.model.to(resolve_device(recipe.training.device))
+        each = seconds_a_record(model, encoder, recipe, checked.records[fullest].slice(0, _TIMED_RECORDS))
+        return recipe.training.epochs * math.fsum(size * each[stage.depth - 1] for stage, size in sizes.items())
+    return 0.0
 
 
 def _folder(recipe: Recipe) -> Path:

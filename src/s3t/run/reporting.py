@@ -68,7 +68,13 @@ def status_of(parts: Parts, inventory: Inventory, *, full: bool = False) -> Stat
         outage=fails,
         warnings=(*fails, *description.warnings, *warnings),
         advice=(
-            *fit(recipe, inventory.orders, records, labels=len(description.labels), seconds=training_seconds),
+            *fit(
+                recipe,
+                sizes_of_stages(recipe, inventory.orders, records),
+                records,
+                labels=len(description.labels),
+                seconds=training_seconds,
+            ),
             *_weak(parts.guess, shards),
         ),
         unfinished=unfinished,
@@ -211,41 +217,51 @@ def _weak(guess: float | None, shards: Iterable[Shard]) -> Iterator[str]:
         )
 
 
+def sizes_of_stages(
+    recipe: Recipe, orders: Iterable[Iterable[Order]], records: Mapping[Place, int]
+) -> dict[Stage, int]:
+    """Records that each stage learns from; those of none are left out."""
+    sizes = {}
+    for stage in stages_of(orders):
+        *before, own = (records[place] for place in stage.places)
+        if size := recipe.method.replayed(sum(before)) + own:
+            sizes[stage] = size
+    return sizes
+
+
+def short_stages(recipe: Recipe, sizes: Mapping[Stage, int], *, labels: int) -> dict[Stage, int]:
+    """Optimiser steps of the stages that take few of them for their labels."""
+    training = recipe.training
+    steps = {stage: training.epochs * math.ceil(size / training.batch_size) for stage, size in sizes.items()}
+    return {stage: count for stage, count in steps.items() if count < STEPS_A_LABEL * labels}
+
+
 def fit(
-    recipe: Recipe,
-    orders: Iterable[Iterable[Order]],
-    records: Mapping[Place, int],
-    *,
-    labels: int,
-    seconds: float = 0.0,
+    recipe: Recipe, sizes: Mapping[Stage, int], records: Mapping[Place, int], *, labels: int, seconds: float = 0.0
 ) -> Iterator[str]:
     """Warnings of how a recipe fits records: of empty slices, and of stages that take few optimiser steps for their
-    labels. Without labels, `labels` is 0. `seconds` is the time that training took; 0 unless all stages are trained."""
+    labels. Without labels, `labels` is 0. `seconds` is the time of a training of all stages; 0 where it is not known.
+    """
     if empty := sum(count == 0 for count in records.values()):
         yield (
             f"{empty:,} of {counted(len(records), 'slice')} hold no record: use fewer shards or slices, or more "
             "records, in a new run"
         )
     training, wanted = recipe.training, STEPS_A_LABEL * labels
-    steps, sizes = {}, {}
-    for stage in stages_of(orders):
-        *before, own = (records[place] for place in stage.places)
-        if size := recipe.method.replayed(sum(before)) + own:
-            steps[stage], sizes[stage] = training.epochs * math.ceil(size / training.batch_size), size
-    few = [stage for stage, count in steps.items() if count < wanted]
+    few = short_stages(recipe, sizes, labels=labels)
     if not few:
         return
-    fewest = min(few, key=steps.__getitem__)
+    fewest = min(few, key=few.__getitem__)
     epochs = math.ceil(wanted / math.ceil(sizes[fewest] / training.batch_size))
     smaller = (2**power for power in reversed(range(training.batch_size.bit_length())))
     batch = next((size for size in smaller if training.epochs * math.ceil(sizes[fewest] / size) >= wanted), None)
     batches = "" if batch is None else f" or training.batch_size {batch} (now {training.batch_size})"
     longer = ""
     if seconds and training.epochs:
-        longer = f"; training then takes {duration(seconds * epochs / training.epochs)}, not {duration(seconds)}"
+        longer = f"; training then takes about {duration(seconds * epochs / training.epochs)}, not {duration(seconds)}"
     yield (
-        f"{len(few)} of {counted(len(steps), 'stage')} take fewer than {wanted} optimiser steps for {labels} labels "
-        f"({fewest}: {steps[fewest]}) and may underfit; training.epochs {epochs} (now {training.epochs}{longer})"
+        f"{len(few)} of {counted(len(sizes), 'stage')} take fewer than {wanted} optimiser steps for {labels} labels "
+        f"({fewest}: {few[fewest]}) and may underfit; training.epochs {epochs} (now {training.epochs}{longer})"
         f"{batches} in a new run would do, or have `s3t compare` try smaller systems, and one without training "
         "(method: ridge)"
     )

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import itertools
 import math
+import time
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import pyarrow as pa
 import torch
 from safetensors.torch import load, save
 from torch import Tensor, nn
@@ -23,8 +25,9 @@ from s3t.errors import TrainingError
 from s3t.events import Progress, WorkStep, silent
 from s3t.models.adapters import StageTensors
 from s3t.models.blocks import BlockTensors, Model
+from s3t.models.encoders import Encoder
 from s3t.models.passes import HEAD_TOKENS, Batch, Packing, Passes, Start, pack
-from s3t.recipe import TrainingSettings
+from s3t.recipe import Recipe, TrainingSettings
 from s3t.tasks import Target
 from s3t.training.examples import Examples, cut, epoch_batches
 from s3t.training.numerics import exact_numerics
@@ -119,6 +122,33 @@ def train_stage(
                 )
             mount.check_isolation()
             return mount.own_tensors(), steps
+
+
+def seconds_a_record(model: Model, encoder: Encoder, recipe: Recipe, rows: pa.Table) -> list[float]:
+    """Seconds in which a stage of each depth, 1 to L, goes once through a record: measured on some, the second time.
+
+    The blocks above are left out, and what the trunk's cache holds.
+    """
+    device, passes, found = model.base.device, model.passes, []
+    batch = {name: _moved(tensor, device) for name, tensor in encoder.collate(encoder.encode(rows)).items()}
+    with exact_numerics(device, recipe.training), torch.random.fork_rng(devices=[]):
+        for depth in range(1, recipe.partition.slices + 1):
+            block = recipe.trained_block(depth)
+            border = model.border(block)
+            with model.mounted({}) as mount:
+                mount.add_block(block)
+                mount.thaw()
+                with torch.no_grad():
+                    states = passes.states(batch, [border])[border] if recipe.training.trunk_cache else None
+                for _ in range(2):
+                    began = time.perf_counter()
+                    summed = passes.logits(batch, None if states is None else Start(border, states)).sum()
+                    summed.backward()  # type: ignore[no-untyped-call, unused-ignore]
+                    if device.type == "cuda":
+                        torch.cuda.synchronize(device)
+                    seconds = time.perf_counter() - began
+            found.append(seconds / rows.num_rows)
+    return found
 
 
 def _groups(
