@@ -195,7 +195,11 @@ def a_steady_rate_of_deletions():
         each = [[f"{case[name][share]:,.0f}" for share in ("50", "99")] for name in ("effective_ms", "erased_ms")]
         counts = [f"{case['deletions']:,}", f"{case['mean_depth']:.1f}", f"{case['share_dead']:.1%}"]
         counts += [f"{refused:,} of {sum(answers.values()):,}"]
-        yield row(f"{case['rate']:g}, {case['head']}", [*counts, *map("; ".join, each), f"{case['stages_repaired']:,}"])
+        chains = f"{case['repair']['depth']} + {case['repair']['spares']}"
+        yield row(
+            f"{case['rate']:g}, {case['head']}",
+            [chains, *counts, *map("; ".join, each), f"{case['stages_repaired']:,}"],
+        )
     slowest = {name: case["latency_ms"]["99"] / 1000 for name, case in found.items()}
     yield f"{slowest['1, ridge']:.1f} s at the 99th percentile, else {max(slowest['1'], slowest['3']):.2f}."
 

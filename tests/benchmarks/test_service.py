@@ -52,4 +52,5 @@ def test_people_are_deleted_at_a_steady_rate(tmp_path):
     found = steady_rate.steady(tmp_path, argparse.Namespace(quick=True, data=""), 3.0, 1000, "trained")
     assert (found["deletions"], found["not_erased"]) == (6, 0)
     assert found["answers"]["200"] > 6
+    assert found["stage_seconds"][0] > 0
     assert found["effective_ms"]["50"] <= found["erased_ms"]["50"]

@@ -63,18 +63,21 @@ def test_people_read_recipe_lines_and_what_other_depths_cost():
     assert "a main chain of 3 slices and a spare of 1" in words
     assert "repairs of any policy of the proposal's mean depth cost at least" in words
     assert "hours a day in all" in words
+    assert "silence it for 0.00% of the time" in words
     assert "more than a day has" not in words
     assert [line.split()[6] for line in shown.splitlines() if line.startswith("│ 3")] == ["1", "2", "3", "4"]
 
 
 def test_repairs_that_take_more_than_a_day_has_are_told_of():
     """People ask for 20 deletions an hour, and each costs the last stage's hour."""
-    asked = ("--shards", 3, "--slices", 4, "--deletions-per-month", 14_400, "--months", 0.1, *LEVEL, *SECONDS)
-    hours = document(*asked)["proposal"]["hours_a_day"]
+    asked = ("--shards", 3, "--slices", 4, "--deletions-per-month", 14_400, "--months", 0.1, *LEVEL)
+    hours = document(*asked, "--training-hours", 3)["proposal"]["hours_a_day"]
     assert hours > 24
-    words = " ".join(invoke(*asked).stdout.split())
+    words = " ".join(invoke(*asked, "--training-hours", 3).stdout.split())
     assert f"Repair with {-(-hours // 24):.0f} processes at least" in words
     assert "method: ridge" in words
+    assert document(*asked, *SECONDS)["proposal"] is None
+    assert "Deletions come before their shards are repaired" in " ".join(invoke(*asked, *SECONDS).stdout.split())
 
 
 def test_beyond_the_limits_it_says_what_is_enough():

@@ -1,11 +1,13 @@
 """Simulated forests against the rules of one shard, the exact solution and the bound."""
 
+import math
+
 import numpy as np
 import pytest
 
 from s3t.core import AsNeeded, StageCosts, lacking, prefixes_of, without
 from s3t.planning.bounds import least_cost
-from s3t.planning.simulation import Deletions, _Forests, simulate_repairs
+from s3t.planning.simulation import Deletions, _Forests, share_dead, simulate_repairs
 from testing.optimum import optimum, repaired
 
 TIMED = StageCosts((1.3247547, 3.27448, 7.4459374, 12.825001))
@@ -119,3 +121,22 @@ def test_a_prior_is_worth_what_it_saves(depth):
     assert found.least_hit_depth >= 1
     cost = found.cost.mean() / 300
     assert least_cost(TIMED, depth, chances=prior) < cost < 0.5 * repaired(policy, TIMED).cost
+
+
+def test_a_single_slice_is_dead_until_no_deletion_comes_while_it_is_trained():
+    """It lives for the time between two deletions, b in the mean; then tries of s seconds take b (exp(s / b) - 1)."""
+    chain, rate = AsNeeded(depth=1, spares=0), {"shards": 1, "most": 1.0, "seed": 3}
+    for seconds in (0.2, 1.0, 2.0):
+        found = share_dead(chain, StageCosts((seconds,)), between=1.0, **rate)
+        assert found == pytest.approx(1 - math.exp(-seconds), rel=0.05)
+    assert share_dead(chain, StageCosts((1.0,)), between=1.0, **rate | {"most": 0.5}) is None
+
+
+def test_spares_stand_by_for_what_comes_before_a_repair_and_many_shards_count_as_twenty_slower_ones():
+    costs, rate = StageCosts((1.5, 3.0, 5.0, 7.0)), {"between": 3.0, "most": 1.0, "seed": 0}
+    dead = [share_dead(AsNeeded(depth=1, spares=spares), costs, shards=6, **rate) for spares in range(4)]
+    assert dead == sorted(dead, reverse=True)
+    assert dead[0] > 0.01 > 0.0005 > dead[3]
+    slower = StageCosts(tuple(2 * seconds for seconds in costs.by_depth))
+    many = share_dead(AsNeeded(depth=2), costs, shards=40, **rate)
+    assert many == share_dead(AsNeeded(depth=2), slower, shards=20, **rate | {"between": 6.0}) > 0

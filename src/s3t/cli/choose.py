@@ -157,7 +157,7 @@ def plan(
     ] = None,
     mean_depth: Annotated[Number, Option(metavar="X", help="Service: slices after repairs, at least.")] = None,
     depth_after_deletion: Annotated[
-        int, Option(metavar="K", help="Service: slices right after any deletion, at least. 1: no shard is ever dead.")
+        int, Option(metavar="K", help="Service: slices right after any deletion, at least. 1: none silences a shard.")
     ] = 0,
     shards: Annotated[Count, Option(metavar="M", help="Shards. A service's are the recipe's if absent.")] = None,
     slices: Annotated[Count, Option(metavar="L", help="Slices a shard, alike.")] = None,
@@ -237,6 +237,12 @@ def _print_plan(found: Plan, known: str, base: Recipe | None) -> None:
         cost, hours = found.cheapest.cost, found.cheapest.hours_a_day
         each = f"{cost:.3g} full trainings" + ("" if hours is None else f", {hours:.3g} hours of repairs a day")
         typer.echo(f"no system stays within the limits; the cheapest costs {each}. Raise the limits, or ask for less")
+        if demand.allows(found.cheapest):
+            typer.echo(
+                "Deletions come before their shards are repaired, so some would not answer. Repair with more processes "
+                "(divide the stage seconds by their number), or choose method: ridge, whose repair is a pass over a "
+                "slice."
+            )
     else:
         typer.echo(
             f"proposed: {_described(best)}. In the recipe, in place of its lines of these names, and of sequences:"
@@ -269,7 +275,8 @@ def _described(best: System) -> str:
         return (
             f"{size}, {best.budget} sequences a shard; repair a shard with fewer than {best.depth} of its slices left"
         )
-    spare = f"a spare of {best.repair['spare_depth']}" if best.repair["spares"] else "no spare"
+    count, depth = best.repair["spares"], best.repair["spare_depth"]
+    spare = f"{'a spare' if count == 1 else f'{count} spares'} of {depth}" if count else "no spare"
     return f"{size}; repair as needed, with a main chain of {counted(best.depth, 'slice')} and {spare}"
 
 
@@ -283,7 +290,9 @@ def _waiting(best: System, found: Plan) -> str:
         each += f"; {best.hours_a_day:.3g} hours a day in all"
     often = f"expected {best.repairs:.1f} times in {found.demand.months:g} months"
     told = f"Until it is repaired, a shard {answers}; {often}, each for the time of {each}."
-    if (days := (best.hours_a_day or 0) / 24) > 1:
+    if best.share_dead is not None:
+        told += f" Deletions that come before it is repaired silence it for {best.share_dead:.2%} of the time."
+    elif (days := (best.hours_a_day or 0) / 24) > 1:
         told += (
             " That is more than a day has: one process does not keep pace, and shards stop answering. Repair with "
             f"{math.ceil(days)} processes at least, or choose method: ridge, whose repair is a pass over a slice."

@@ -157,11 +157,12 @@ class AsNeeded(BaseModel, frozen=True):
             yield f"spare_depth {self.spare_depth}: give 1 to {self.depth}, the main chain's depth"
 
     @classmethod
-    def keeping(cls, *, mean_depth: float, after_deletion: int) -> AsNeeded:
-        """The cheapest chains that serve so many slices, and right after any one hit so many, at most half of all."""
+    def keeping(cls, *, mean_depth: float, after_deletion: int, spares: int = 1) -> AsNeeded:
+        """The cheapest chains that serve so many slices, and right after any one hit so many, at most half of all.
+        `spares` above 1 stand by for hits that come before the repair is done."""
         return cls(
             depth=max(math.ceil(mean_depth), after_deletion),
-            spares=min(after_deletion, 1),
+            spares=min(after_deletion, 1) * spares,
             spare_depth=max(after_deletion, 1),
         )
 
@@ -323,14 +324,8 @@ class Forests:
         plans = [self._planned(shard, there) for shard, there in enumerate(grown)]
         left = [lacking(there, plan) for there, plan in zip(grown, plans, strict=True)]
 
-        def rate(shard: int) -> tuple[float, Order]:
-            there, chances = grown[shard], self.chances[shard]
-            ready = [each for each in left[shard] if may_begin(there, plans[shard], each)]
-            rated = [(worth(there, each, chances) / self.costs.of([each]), each) for each in ready]
-            return max(rated, key=lambda one: one[0])  # of equals the first, as planned
-
         found = []
-        best = {shard: rate(shard) for shard, missing in enumerate(left) if missing}
+        best = {shard: self._best(shard, grown[shard], plans[shard], some) for shard, some in enumerate(left) if some}
         while best:
             shard = max(best, key=lambda number: (best[number][0], -number))
             _, prefix = best.pop(shard)
@@ -338,8 +333,19 @@ class Forests:
             left[shard].remove(prefix)
             grown[shard] = leaves((*grown[shard], prefix))
             if left[shard]:
-                best[shard] = rate(shard)
+                best[shard] = self._best(shard, grown[shard], plans[shard], left[shard])
         return found
+
+    def next(self, shard: int, alive: Iterable[Order]) -> tuple[float, Order] | None:
+        """The stage that a shard's repair begins with, and its worth for its cost; None if nothing is missing."""
+        there = leaves(alive)
+        plan = self._planned(shard, there)
+        return self._best(shard, there, plan, left) if (left := lacking(there, plan)) else None
+
+    def _best(self, shard: int, there: Chains, plan: Chains, left: Iterable[Order]) -> tuple[float, Order]:
+        ready = [each for each in left if may_begin(there, plan, each)]
+        rated = [(worth(there, each, self.chances[shard]) / self.costs.of([each]), each) for each in ready]
+        return max(rated, key=lambda one: one[0])  # of equals the first, as planned
 
     def may_begin(self, stage: Stage, alive: Iterable[Order]) -> bool:
         """A forest grows in its order: so whichever stages end first, the chains are the same."""

@@ -10,13 +10,15 @@ simulation for each L, B and accepted depth; numbers of repairs have errors of a
 
 *Chains* are repaired after every deletion, at a cost that is exact. More spares, longer ones and a deeper main chain
 each cost more, and to keep k slices after any one deletion takes a spare of k, and no second one where k is at most
-L / 2. So for given shards and slices the cheapest chains that serve a level are known.
+L / 2. So for given shards and slices the cheapest chains that serve a level are known. Where stages' times are known,
+too, it is simulated how often other deletions come before the repair: then more spares stand by, or none are enough.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any
 
 import numpy as np
@@ -26,13 +28,15 @@ from s3t.core import AsNeeded, FixedOrders, StageCosts
 from s3t.orders import Setting, select
 from s3t.orders.setting import Floats
 from s3t.planning.bounds import cost_of_a_hit, first_failure, least_after_deletion, least_cost, paper_bound
-from s3t.planning.simulation import Deletions, Life, Shown, simulate_repairs
+from s3t.planning.simulation import Deletions, Life, Shown, share_dead, simulate_repairs
 
 SHARDS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 25, 32, 40, 50, 64, 80, 100)
 SLICES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)
 BUDGETS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 DAYS_A_MONTH = 365.25 / 12
 _SHARE = 0.1
+_MOST_DEAD = 0.001
+"""Share of the time in which a shard may be dead that is asked never to be."""
 _TRIALS, _MOMENTS = 400, 24
 _MOST_DELETIONS = 1_000_000_000
 
@@ -55,7 +59,7 @@ class Demand(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     mean_depth: Positive | None = None
     """Slices that a shard serves with after its repairs, at least. This, or the next, asks for chains."""
     depth_after_deletion: int = Field(default=0, ge=0)
-    """Slices that a shard serves with right after any one deletion, at least. 1: no shard is ever dead."""
+    """Slices that a shard serves with right after any one deletion, at least. 1: no deletion silences a repaired shard."""
     budget: Positive | None = None
     """Largest cost of training and repairs over those months, in full trainings."""
     hours_a_day: Positive | None = None
@@ -172,6 +176,9 @@ class System(BaseModel, frozen=True, use_attribute_docstrings=True):
     """Expected cost of all repairs."""
     hours_a_day: Shown | None
     """Hours of repairs a day, in the mean; None where times are not known."""
+    share_dead: Shown | None = None
+    """Of a proposal with `depth_after_deletion`, where stages' times are known: share of the time in which a shard does
+    not answer, since other deletions came before its repair by one process."""
     stages: int
     """Artifacts that are stored."""
     deletion_rate: Shown
@@ -225,8 +232,8 @@ def plan(demand: Demand) -> Plan:
         if not frontier or (-system.repairs, system.depth) > (-frontier[-1].repairs, frontier[-1].depth):
             frontier.append(system)
     serving = [system for system in systems if system.depth >= demand.least_depth(system.shards, system.slices)]
-    allowed = filter(demand.allows, serving)
-    best = min(allowed, key=lambda system: (system.repairs, system.cost), default=None)
+    allowed = sorted(filter(demand.allows, serving), key=lambda system: (system.repairs, system.cost))
+    best = next(_alive(demand, allowed), None)
     bound, recipe = None, dict[str, Mapping[str, Any]]()
     if best is not None:
         if best.budget is not None:
@@ -253,12 +260,33 @@ def plan(demand: Demand) -> Plan:
     )
 
 
+def _alive(demand: Demand, systems: Iterable[System]) -> Iterator[System]:
+    """The systems of which no shard is dead for more than a thousandth of the time, where stages' times are known."""
+    if demand.stage_seconds is None or not demand.depth_after_deletion:
+        yield from systems
+        return
+    between = demand.months * DAYS_A_MONTH * 86_400 / demand.deletions
+    for system in systems:
+        policy = AsNeeded(**{name: value for name, value in system.repair.items() if name != "policy"})
+        share = share_dead(
+            policy,
+            demand.costs(system.slices),
+            shards=system.shards,
+            between=between,
+            most=_MOST_DEAD,
+            seed=demand.seed,
+        )
+        if share is not None:
+            yield system.model_copy(update={"share_dead": share})
+
+
 def _with_chains(demand: Demand) -> Iterator[System]:
     """The cheapest chains of each depth that keep what is asked for after a deletion."""
     shards, slices, after = demand.shards or 1, demand.slices or 1, demand.depth_after_deletion
     costs = demand.costs(slices).in_trainings(shards)
-    for depth in range(max(after, 1), slices + 1):
-        policy = AsNeeded.keeping(mean_depth=depth, after_deletion=after)
+    most = 1 if not after or demand.stage_seconds is None else slices // after - 1
+    for depth, spares in itertools.product(range(max(after, 1), slices + 1), range(1, most + 1)):
+        policy = AsNeeded.keeping(mean_depth=depth, after_deletion=after, spares=spares)
         stages = [*range(1, depth + 1), *list(range(1, policy.spare_depth + 1)) * policy.spares]
         yield _system(
             demand,

@@ -17,7 +17,8 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import BaseModel, Field, PlainSerializer
 from pydantic.json_schema import SkipJsonSchema
 
-from s3t.core import AsNeeded, FixedOrders, Order, StageCosts
+from s3t.core import AsNeeded, FixedOrders, Forests, Order, Stage, StageCosts
+from s3t.core.growth import prefixes_of
 from s3t.orders.setting import Floats, Ints
 from s3t.planning.bounds import paper_bound
 
@@ -33,6 +34,7 @@ NEVER = np.iinfo(np.int64).max
 QUANTILES = (0.05, 0.5, 0.95)
 _CHUNK, _CHUNK_CELLS = 5_000, 4_000_000
 _RARE = 1e-9
+_HITS, _SHARDS_AT_ONCE = 2000, 20
 _POWERS = 31
 
 
@@ -400,6 +402,46 @@ class _Forests(_Shards):
         np.put_along_axis(added, order, new, axis=1)
         place[short, chain] = np.minimum(own, added)
         length[short, chain] = depth
+
+
+def share_dead(
+    policy: AsNeeded, seconds: StageCosts, *, shards: int, between: float, most: float, seed: int
+) -> float | None:
+    """Share of the time for which a shard has no live stage, while one process repairs them, stage after stage; None
+    if it is above `most`.
+
+    Deletions hit slices at random, `between` seconds after another in the mean; one that hits the stage in hand ends
+    it. More than 20 shards are simulated as 20 whose stages and deletions take as much longer, which is no better.
+    """
+    slices, scale, count = seconds.slices, max(1.0, shards / _SHARDS_AT_ONCE), min(shards, _SHARDS_AT_ONCE)
+    growth = Forests(policy=policy, costs=StageCosts.declared(slices), chances=((1 / slices,) * slices,) * count)
+    alive = [set(prefixes_of(growth.chains(shard, ()))) for shard in range(count)]
+    wanted = {shard: growth.next(shard, alive[shard]) for shard in range(count)}
+    generator = np.random.default_rng(seed)
+    moments = np.cumsum(generator.exponential(between * scale, _HITS)).tolist()
+    places = generator.integers([count, slices], size=(_HITS, 2)).tolist()
+    now, dead, allowed = 0.0, 0.0, most * moments[-1] * count
+    stage, done = None, math.inf
+    for moment, (shard, index) in zip(moments, places, strict=True):
+        while now < moment:
+            if stage is None and (ready := {one: best for one, best in wanted.items() if best is not None}):
+                at = max(ready, key=lambda number: (ready[number][0], -number))
+                stage = Stage(at, ready[at][1])
+                done = now + scale * seconds.of([stage.prefix])
+            end = moment if stage is None else min(done, moment)
+            dead += (end - now) * sum(not prefixes for prefixes in alive)
+            now = end
+            if stage is not None and done <= moment:
+                alive[stage.shard].add(stage.prefix)
+                wanted[stage.shard] = growth.next(stage.shard, alive[stage.shard])
+                stage = None
+        if dead > allowed:
+            return None
+        alive[shard] = {prefix for prefix in alive[shard] if index not in prefix}
+        wanted[shard] = growth.next(shard, alive[shard])
+        if stage is not None and stage.shard == shard and index in stage.prefix:
+            stage = None
+    return dead / (now * count)
 
 
 class Simulation(BaseModel, frozen=True, use_attribute_docstrings=True):

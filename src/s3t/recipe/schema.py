@@ -475,7 +475,7 @@ class Level(Section):
     mean_depth: Float = Field(default=1.0, gt=0, le=10_000)
     """Slices that a shard serves with after its repairs, at least."""
     after_deletion: Int = Field(default=0, ge=0, le=5_000)
-    """Slices right after any one deletion, at least, up to L / 2. 1: no shard is ever dead."""
+    """Slices right after any one deletion, at least, up to L / 2. 1: no deletion silences a repaired shard."""
 
 
 class RepairAsNeeded(Section, AsNeeded):
