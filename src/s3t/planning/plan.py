@@ -59,7 +59,7 @@ class Demand(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     mean_depth: Positive | None = None
     """Slices that a shard serves with after its repairs, at least. This, or the next, asks for chains."""
     depth_after_deletion: int = Field(default=0, ge=0)
-    """Slices that a shard serves with right after any one deletion, at least. 1: no deletion silences a repaired shard."""
+    """Slices that a shard serves with right after any one deletion, at least. 1: none silences a repaired shard."""
     budget: Positive | None = None
     """Largest cost of training and repairs over those months, in full trainings."""
     hours_a_day: Positive | None = None
