@@ -2,7 +2,7 @@
 
     OMP_NUM_THREADS=1 python -m benchmarks.steady_rate [--json] [--quick]
 
-One worker, MiniLM on 4,000 records of banking77, 4 shards of 6 slices, 3 epochs. The run is trained as chains of two
+One worker, MiniLM on 4,000 records of banking77, 8 shards of 6 slices, 3 epochs. The run is trained as chains of two
 slices and a spare; its stages' times, half as long again, are told to `s3t plan`, and `s3t extend` takes what it
 proposes: two slices a shard in the mean, or one, and no shard dead; if nothing keeps pace, the chains as they are. 20
 requests of one text a second; deletions of a record each, 0.2, 1 and 3 a second, at even times. Once more with
@@ -77,7 +77,7 @@ def steady(folder: Path, options: argparse.Namespace, rate: float, count: int, h
     """Measure one case."""
     records, count = (48, 6) if options.quick else (4000, count)
     table, recipe = problem(folder, options, records)
-    shape = {"shards": 2, "slices": 3} if options.quick else {"shards": 4, "slices": 6}
+    shape = {"shards": 2, "slices": 3} if options.quick else {"shards": 8, "slices": 6}
     recipe |= {
         "partition": {**shape, "salt": tiny.SALT},
         "training": {**recipe["training"], "epochs": 1 if options.quick else 3, "batch_size": 16},

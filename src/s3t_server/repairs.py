@@ -1,18 +1,22 @@
-"""Repairs in processes of their own, beside a server that goes on answering: `python -m s3t_server.repairs RUN ID`.
+"""Repairs in a process of its own, beside a server that goes on answering: `python -m s3t_server.repairs RUN`.
 
 Only one runs at a time, wherever. What a repair has trained is kept, whatever ends it; one that was interrupted goes on
-with what is still missing.
+with what is still missing. The process waits a while for the next repair: to load the model takes seconds, in which
+other deletions come.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from dataclasses import replace
 
 from s3t.bugs import failure_lines, log_failure
@@ -21,6 +25,7 @@ from s3t.errors import FsyncError, WorkerError
 from s3t.events import Event, StageEnd, WorkStart, WorkStep
 from s3t.ledger import Ledger
 from s3t.ledger.presence import Leaving, Uses
+from s3t.ledger.servers import GOES_ON_SECONDS
 from s3t.program import exit_on_sigterm, set_up_process
 from s3t.recipe import repair_due
 from s3t.results.serving import Repair
@@ -32,7 +37,8 @@ _NICE = 10
 _LEAST_HOURS = 0.1
 """A repair by policy is not begun for less: to load the model takes its time."""
 _STOPPING_SECONDS = 10.0
-_LOOK_SECONDS = 1.0
+_LOOK_SECONDS, _READY_SECONDS = 0.5, 1.0
+_READY = b"."
 _EXPIRE_SECONDS = 3600.0
 _BEAT_SECONDS = 1.0
 _MOST_FAILURES = 30
@@ -45,6 +51,8 @@ class Repairs:
     def __init__(self, run: Run) -> None:
         self._run, self._parts = run, run.parts
         self._process: subprocess.Popen[bytes] | None = None
+        self._channel: socket.socket | None = None
+        """To the process: a repair's id; from it: that it is ready for another."""
         self._starting = threading.Lock()
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
@@ -80,9 +88,10 @@ class Repairs:
         missing = len(inventory.missing())
         with self._starting:
             with self._parts.ledger.writing() as transaction:
-                if if_idle and transaction.repairs.is_busy():
+                if if_idle and transaction.repairs.is_busy(self._pid):
                     return None
-                repair = transaction.repairs.begin(asked_by, hours=hours, stages=missing)
+                last = transaction.repairs.go_on(asked_by, hours=hours, stages=missing) if if_idle else None
+                repair = last or transaction.repairs.begin(asked_by, hours=hours, stages=missing)
                 if learn and repair is not None:
                     transaction.learn()
             return None if repair is None else self._start(repair)
@@ -108,7 +117,7 @@ class Repairs:
         `hours_a_day` bounds all repairs within the last 24 hours, whoever asked for them; None: no bound.
         """
         with self._parts.ledger.reading() as transaction:
-            busy, left = transaction.repairs.is_busy(), transaction.repairs.hours_left(hours_a_day)
+            busy, left = transaction.repairs.is_busy(self._pid), transaction.repairs.hours_left(hours_a_day)
             learning = transaction.is_learning()
         if busy:
             return None
@@ -125,8 +134,7 @@ class Repairs:
         if self._thread is not None:
             self._thread.join()
         with self._starting:
-            process, self._process = self._process, None
-        _stop(process)
+            self._stop()
 
     def _work(self, by_policy: bool, hours_a_day: float | None) -> None:
         reported, expired = "", -math.inf
@@ -155,7 +163,7 @@ class Repairs:
             if process is None:
                 return
             if gone := process.poll() is not None:
-                self._process = None
+                self._stop()
         with self._parts.ledger.reading() as transaction:
             silent = transaction.repairs.is_silent(process.pid)
         if gone or silent:
@@ -165,36 +173,60 @@ class Repairs:
     def _start(self, repair: Repair) -> Repair | None:
         if self._closed.is_set():
             return None  # the ledger has it as this process's, so another takes it up
-        _stop(self._process)  # its repair has ended, or is no longer its own: at most it still shuts down
-        command = [sys.executable, "-m", "s3t_server.repairs", str(self._parts.layout.root), repair.id]
-        try:
+        if not self._tell(repair.id):
+            try:
+                self._spawn(repair.id)
+            except OSError as error:
+                self._stop()
+                with self._parts.ledger.writing() as transaction:
+                    transaction.repairs.end(repair.id, process=repair.process, error=type(error).__name__)
+                raise WorkerError(f"a repair could not be started: {error.strerror or error}") from error
+        with self._parts.ledger.writing() as transaction:
+            transaction.repairs.hand_over(repair.id, process=self._pid or repair.process, server=repair.process)
+        return repair
+
+    @property
+    def _pid(self) -> int | None:
+        return None if (process := self._process) is None else process.pid
+
+    def _tell(self, id: str) -> bool:
+        """Name a repair to the process, if it waits for one; False if it does not, or is gone."""
+        if self._process is None or self._channel is None or self._process.poll() is not None:
+            return False
+        ready, _, _ = select.select([self._channel], [], [], _READY_SECONDS)
+        with suppress(ConnectionError):
+            if ready and self._channel.recv(1) == _READY:
+                self._channel.sendall(id.encode())
+                return True
+        return False
+
+    def _spawn(self, id: str) -> None:
+        self._stop()  # its repair is no longer its own, or it shuts down
+        command = [sys.executable, "-m", "s3t_server.repairs", str(self._parts.layout.root)]
+        self._channel, theirs = socket.socketpair()
+        self._channel.sendall(id.encode())
+        with theirs:
             # A group of its own: an interrupt from the keyboard is the server's to hear. No session of its own: Linux
             # shares processors out among sessions first, and priorities count within one.
-            self._process = subprocess.Popen(  # noqa: S603
-                command, stdin=subprocess.DEVNULL, stdout=sys.stderr, process_group=0
-            )
-        except OSError as error:
-            with self._parts.ledger.writing() as transaction:
-                transaction.repairs.end(repair.id, process=repair.process, error=type(error).__name__)
-            raise WorkerError(f"a repair could not be started: {error.strerror or error}") from error
-        with self._parts.ledger.writing() as transaction:
-            transaction.repairs.hand_over(repair.id, process=self._process.pid, server=repair.process)
-        return repair
+            self._process = subprocess.Popen(command, stdin=theirs.fileno(), stdout=sys.stderr, process_group=0)  # noqa: S603
+
+    def _stop(self) -> None:
+        """End the process, and wait for it: else it stays behind, as a zombie."""
+        process, self._process = self._process, None
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            channel.close()
+        if process is None or process.poll() is not None:
+            return
+        process.terminate()
+        try:
+            process.wait(_STOPPING_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
     def _inventory(self) -> Inventory:
         return self._parts.latest.inventory(self._parts.latest.snapshot())
-
-
-def _stop(process: subprocess.Popen[bytes] | None) -> None:
-    """End a process, and wait for it: else it stays behind, as a zombie."""
-    if process is None or process.poll() is not None:
-        return
-    process.terminate()
-    try:
-        process.wait(_STOPPING_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
 
 
 class Heartbeat:
@@ -203,9 +235,9 @@ class Heartbeat:
     Ends the process if the repair is another process's by now, or the ledger refuses for long: then nobody can know.
     """
 
-    def __init__(self, ledger: Ledger, id: str) -> None:
-        self._ledger, self._id = ledger, id
-        self._total = self._done = self._trained = 0
+    def __init__(self, ledger: Ledger, id: str, *, trained: int) -> None:
+        self._ledger, self._id, self._trained = ledger, id, trained
+        self._total = self._done = 0
         self._stopped = threading.Event()
         self._told_at = time.monotonic()
         self._thread = threading.Thread(target=self._work, name="s3t-heartbeat", daemon=True)
@@ -249,12 +281,20 @@ class Heartbeat:
 
 
 def main() -> None:
-    """Repair the run, and note it in its ledger. Told to stop, it notes no end: a server takes it up again."""
-    folder, id = sys.argv[1:]
+    """Make the repairs of the run that the server names on standard input, and note them in its ledger. Told to stop,
+    it notes no end: a server takes the repair up again."""
+    (folder,) = sys.argv[1:]
+    channel, id = socket.socket(fileno=0), "of none"
+    channel.settimeout(GOES_ON_SECONDS)
     try:
-        with Run.open(folder) as run:
+        with Run.open(folder) as run, suppress(TimeoutError, ConnectionError):  # nobody asks for another
             run.parts.upkeep.is_background = True
-            _repair(run, run.parts.ledger, id)
+            with run.parts.presence.working(run.parts.ledger.snapshot(), Uses(), leaving=Leaving.NEVER):
+                pass  # starts the session's threads, which write to the ledger, while the priority is the server's
+            os.nice(asked_nice())  # on Linux of this thread, and of those that it starts from here on
+            while id := channel.recv(64).decode():
+                _repair(run, run.parts.ledger, id)
+                channel.sendall(_READY)
     except Exception as failed:
         log_failure(failed, command=f"repair {id}")
         sys.exit(1)
@@ -272,10 +312,7 @@ def _repair(run: Run, ledger: Ledger, id: str) -> None:
         repair = transaction.rows.find(Repair, id=id)
     if not ours or repair is None:
         return
-    heartbeat, error = Heartbeat(ledger, id), None
-    with run.parts.presence.working(ledger.snapshot(), Uses(), leaving=Leaving.NEVER):
-        pass  # starts the session's threads, which write to the ledger, while the priority is the server's
-    os.nice(asked_nice())  # on Linux of this thread, and of those that it starts from here on
+    heartbeat, error = Heartbeat(ledger, id, trained=repair.trained), None
     hours = None if repair.hours is None else repair.hours - repair.seconds / 3600
     try:
         run.repair(hours=None if hours is None else max(0.0, hours), progress=heartbeat.hear)

@@ -253,6 +253,62 @@ def test_after_a_failure_the_policy_waits(by_policy, begun):
     assert repairs.begin_if_due(hours_a_day=None) is not None
 
 
+def test_the_policys_last_repair_goes_on_if_it_ended_well_a_moment_ago(by_policy, begun):
+    """Else each of a day's deletions would leave a repair."""
+    run, repairs = by_policy("eager")
+    one = repairs.begin_if_due(hours_a_day=3.0)
+
+    def ends(error=None):
+        with ledger_of(run) as transaction:
+            transaction.repairs.beat(one.id, process=one.process, trained=2, share=1.0, seconds=1800.0)
+            transaction.repairs.end(one.id, process=one.process, error=error)
+        assert repairs.begin_if_due(hours_a_day=3.0) is None  # a moment later
+        earlier(run, 2, "ended_at")
+
+    ends()
+    again = repairs.begin_if_due(hours_a_day=3.0)
+    assert (again.id, again.state, again.stages) == (one.id, "running", 2 + one.stages)
+    assert again.hours == pytest.approx(3.0)  # half an hour of them is over
+    ends()
+    assert repairs.begin(asked_by="ops").id != one.id
+    is_gone(run, os.getpid())
+    one = repairs.begin(asked_by="policy", if_idle=True)
+    assert one is None  # that of ops is to be taken up
+
+
+def test_a_process_that_waits_for_the_next_repair_gets_it_and_no_other_server_begins_it(by_policy, begun):
+    run, repairs = by_policy("eager")
+    one = repairs.begin_if_due(hours_a_day=None)
+    with subprocess.Popen(["sleep", "60"]) as waiting, ledger_of(run) as transaction:
+        assert transaction.repairs.hand_over(one.id, process=waiting.pid, server=os.getpid())
+        transaction.repairs.end(one.id, process=waiting.pid, error=None)
+        transaction.rows.connection.exec_driver_sql("UPDATE repairs SET ended_at = ended_at - 2")
+        assert transaction.repairs.is_busy()
+        assert not transaction.repairs.is_busy(waiting.pid)
+        waiting.kill()
+        waiting.wait()
+        assert not transaction.repairs.is_busy()
+
+
+@pytest.mark.integration
+def test_one_process_makes_one_repair_after_another_and_ends_with_its_server(path):
+    tiny.change_recipe(path, deletion={"repair": "eager"})
+    with s3t.Run.open(path) as run:
+        repairs, processes = Repairs(run), []
+        for record in ("r0", "r1", "r2"):
+            run.delete(records=[record], wait=False)
+            wait_for(lambda: repairs.begin_if_due(hours_a_day=None))
+            wait_for(lambda: repairs.all()[0].state == "done")
+            processes.append(repairs.all()[0].process)
+            assert run.status().missing == 0
+        assert len(set(processes)) == len(repairs.all()) == 1
+        run.delete(records=["r3"])
+        assert run.status().unfinished == ()  # the process that waits has let go of the record
+        repairs.close()
+        assert not os.path.exists(f"/proc/{processes[0]}")  # noqa: PTH110
+        assert run.audit(replay=2).ok
+
+
 def test_the_oldest_are_forgotten(trained, repairs, monkeypatch):
     monkeypatch.setattr("s3t.ledger.servers._KEPT", 3)
     monkeypatch.setattr("s3t.ledger.servers._KEPT_SECONDS", -1.0)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import or_, select
 
 from s3t.ledger import schema
 from s3t.ledger.rows import Rows, damaged
@@ -33,7 +33,9 @@ _KEPT, _KEPT_SECONDS = 100, 2 * 86_400.0
 """Repairs that are remembered: the newest, and those of the last two days."""
 _MOST_ATTEMPTS, _WAIT_SECONDS = 6, 1.0
 """Processes that work on a repair, at most; the unit of the waiting time, which doubles before each."""
-_AFTER_END_SECONDS, _AFTER_FAILURE_SECONDS = 2.0, 60.0
+_AFTER_END_SECONDS, _AFTER_FAILURE_SECONDS = 0.5, 60.0
+GOES_ON_SECONDS = 60.0
+"""A process waits so long for its next repair, with the model in memory."""
 _DAY_SECONDS = 86_400.0
 _NO_PROCESS = 0
 
@@ -143,17 +145,24 @@ class Repairs:
         """The newest repair whose process is gone before its end."""
         return next((repair for repair in self._rows.all(Repair, ended_at=None) if not self._lives(repair)), None)
 
-    def is_busy(self) -> bool:
-        """True if a policy begins no repair now: one runs or is to be taken up, or the last one has just ended.
+    def is_busy(self, own: int | None = None) -> bool:
+        """True if a policy begins no repair now: one runs or is to be taken up, the last one has just ended, or its
+        process waits for the next one and is not this server's `own`.
 
         After a failure that is longer: the next one would do no better.
         """
-        repairs = self._rows.all(Repair)
+        end, since = schema.repairs.c.ended_at, self._rows.now() - max(_AFTER_FAILURE_SECONDS, GOES_ON_SECONDS)
+        repairs = self._rows.all(Repair, or_(end.is_(None), end > since))
         ended = [repair.ended_at for repair in repairs if repair.ended_at is not None]
         if not repairs or len(ended) < len(repairs):
             return bool(repairs)
-        pause = _AFTER_END_SECONDS if repairs[0].error is None else _AFTER_FAILURE_SECONDS
-        return self._rows.now() - ended[0].timestamp() < pause
+        last, ago = repairs[0], self._rows.now() - ended[0].timestamp()
+        if last.error is not None:
+            return ago < _AFTER_FAILURE_SECONDS
+        waits = (last.asked_by, last.host) == ("policy", this_machine()) and last.process not in (own, os.getpid())
+        if waits and is_running(last.process, seen_at=time.time() - ago):
+            return ago < GOES_ON_SECONDS
+        return ago < _AFTER_END_SECONDS
 
     def hours_left(self, hours_a_day: float | None) -> float | None:
         """Hours of so many that repairs have not worked within the last 24; None: no bound."""
@@ -182,6 +191,26 @@ class Repairs:
         old = (each for each in self._rows.all(Repair)[_KEPT:] if each.seen_at.timestamp() < time - _KEPT_SECONDS)
         self._rows.remove(schema.repairs, ({"id": each.id} for each in old))
         return repair
+
+    def go_on(self, asked_by: str, *, hours: float | None, stages: int) -> Repair | None:
+        """Make the last repair this process's again, with more stages, if it was asked for by the same and has ended
+        well within the last minute: where people are deleted all day, each deletion would leave a row."""
+        last = next(iter(self._rows.all(Repair)), None)
+        if last is None or last.ended_at is None or (last.asked_by, last.error) != (asked_by, None):
+            return None
+        if self._rows.now() - last.ended_at.timestamp() > GOES_ON_SECONDS:
+            return None
+        to = {
+            "ended_at": None,
+            "seen_at": self._rows.now(),
+            "host": this_machine(),
+            "process": os.getpid(),
+            "hours": None if hours is None else hours + last.seconds / 3600,
+            "stages": last.trained + stages,
+            "share": 0.0,
+        }
+        self._rows.amend(schema.repairs, id=last.id, to=to)
+        return self._rows.find(Repair, id=last.id)
 
     def take_up(self, *, stages: int, hours_left: float | None = None) -> Repair | None:
         """Make an interrupted repair this process's; None if there is none, one runs, or it has to wait.

@@ -114,7 +114,7 @@ class Repair(Result):
     stages: int
     """Stages to train."""
     trained: int = 0
-    """Stages trained so far, by the present process."""
+    """Stages trained so far; after an interruption, by the present process."""
     share: Annotated[float, PlainSerializer(lambda share: round(share, 4), when_used="json")] = 0.0
     """Share of the steps that are done, 0 to 1."""
     seconds: Annotated[float, PlainSerializer(lambda seconds: round(seconds, 1), when_used="json")] = 0.0
