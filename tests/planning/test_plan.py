@@ -128,10 +128,10 @@ def test_chains_cost_full_trainings_of_all_shards_and_hours_a_day_over_the_month
 def test_where_deletions_do_not_wait_for_repairs_more_spares_stand_by_or_nothing_is_proposed():
     """A deletion a second, stages of a second and more."""
     fast = {"deletions_per_month": 86_400 * 30.4375, "months": 0.001, "shards": 4, "training_hours": None}
-    seconds = (1.2, 2.5, 4, 6, 9, 12)
+    seconds = (1.0, 2.5, 4, 6, 9, 12)
     best = level(**fast, depth_after_deletion=1, stage_seconds=seconds).proposal
     assert best.repair["spares"] > 1
-    assert 0 < best.share_dead <= 0.001
+    assert 0 < best.share_dead <= 0.0001
     assert level(**fast, depth_after_deletion=1, stage_seconds=[9 * each for each in seconds]).proposal is None
     slow = level(depth_after_deletion=1, training_hours=None, stage_seconds=seconds).proposal
     assert (slow.repair["spares"], slow.share_dead) == (1, 0.0)

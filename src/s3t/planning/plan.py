@@ -35,7 +35,7 @@ SLICES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)
 BUDGETS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 DAYS_A_MONTH = 365.25 / 12
 _SHARE = 0.1
-_MOST_DEAD = 0.001
+_MOST_DEAD = 0.0001
 """Share of the time in which a shard may be dead that is asked never to be."""
 _TRIALS, _MOMENTS = 400, 24
 _MOST_DELETIONS = 1_000_000_000
@@ -261,7 +261,7 @@ def plan(demand: Demand) -> Plan:
 
 
 def _alive(demand: Demand, systems: Iterable[System]) -> Iterator[System]:
-    """The systems of which no shard is dead for more than a thousandth of the time, where stages' times are known."""
+    """The systems of which no shard is dead for more than a ten-thousandth of the time, where stages' times are known."""
     if demand.stage_seconds is None or not demand.depth_after_deletion:
         yield from systems
         return
