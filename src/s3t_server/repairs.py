@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -18,6 +17,7 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 from s3t.bugs import failure_lines, log_failure
 from s3t.core import Inventory
@@ -193,9 +193,8 @@ class Repairs:
         """Name a repair to the process, if it waits for one; False if it does not, or is gone."""
         if self._process is None or self._channel is None or self._process.poll() is not None:
             return False
-        ready, _, _ = select.select([self._channel], [], [], _READY_SECONDS)
-        with suppress(ConnectionError):
-            if ready and self._channel.recv(1) == _READY:
+        with suppress(OSError):  # it works still, or is gone
+            if self._channel.recv(1) == _READY:
                 self._channel.sendall(id.encode())
                 return True
         return False
@@ -204,6 +203,7 @@ class Repairs:
         self._stop()  # its repair is no longer its own, or it shuts down
         command = [sys.executable, "-m", "s3t_server.repairs", str(self._parts.layout.root)]
         self._channel, theirs = socket.socketpair()
+        self._channel.settimeout(_READY_SECONDS)
         self._channel.sendall(id.encode())
         with theirs:
             # A group of its own: an interrupt from the keyboard is the server's to hear. No session of its own: Linux
@@ -214,34 +214,39 @@ class Repairs:
         """End the process, and wait for it: else it stays behind, as a zombie."""
         process, self._process = self._process, None
         channel, self._channel = self._channel, None
+        if process is not None and process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(_STOPPING_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
         if channel is not None:
             channel.close()
-        if process is None or process.poll() is not None:
-            return
-        process.terminate()
-        try:
-            process.wait(_STOPPING_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
     def _inventory(self) -> Inventory:
         return self._parts.latest.inventory(self._parts.latest.snapshot())
 
 
 class Heartbeat:
-    """Tells the ledger every second that the repair lives, and how far it is; counts, and no loss.
+    """Tells the ledger every second that a repair lives, and how far it is; counts, and no loss.
 
     Ends the process if the repair is another process's by now, or the ledger refuses for long: then nobody can know.
+    Its thread, which writes to the ledger, has the priority with which it is started.
     """
 
-    def __init__(self, ledger: Ledger, id: str, *, trained: int) -> None:
-        self._ledger, self._id, self._trained = ledger, id, trained
-        self._total = self._done = 0
-        self._stopped = threading.Event()
-        self._told_at = time.monotonic()
-        self._thread = threading.Thread(target=self._work, name="s3t-heartbeat", daemon=True)
-        self._thread.start()
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._id: str | None = None
+        self._telling = threading.Lock()
+        self._total = self._done = self._trained = 0
+        self._told_at = 0.0
+        threading.Thread(target=self._work, name="s3t-heartbeat", daemon=True).start()
+
+    def begin(self, id: str, *, trained: int) -> None:
+        with self._telling:
+            self._id, self._trained, self._total, self._done = id, trained, 0, 0
+            self._told_at = time.monotonic()
 
     def hear(self, event: Event) -> None:
         match event:
@@ -253,23 +258,27 @@ class Heartbeat:
                 self._trained += 1
 
     def end(self) -> None:
-        self._stopped.set()
-        self._thread.join()
-        self._beat()
+        with self._telling:
+            self._beat()
+            self._id = None
 
     def _work(self) -> None:
         failures = 0
-        while not self._stopped.wait(_BEAT_SECONDS):
-            try:
-                alive, failures = self._beat(), 0
-            except Exception:  # the thread must go on: else nobody knows that the process lives
-                alive, failures = failures < _MOST_FAILURES, failures + 1
+        while True:
+            time.sleep(_BEAT_SECONDS)
+            with self._telling:
+                try:
+                    alive, failures = self._beat(), 0
+                except Exception:  # the thread must go on: else nobody knows that the process lives
+                    alive, failures = failures < _MOST_FAILURES, failures + 1
             if not alive:
                 os.kill(os.getpid(), signal.SIGTERM)
                 return
 
     def _beat(self) -> bool:
         """Tell the ledger; False if the repair is another process's, or has ended."""
+        if self._id is None:
+            return True
         now = time.monotonic()
         seconds, share = now - self._told_at, min(1.0, self._done / self._total) if self._total else 0.0
         with self._ledger.writing() as transaction:
@@ -284,20 +293,35 @@ def main() -> None:
     """Make the repairs of the run that the server names on standard input, and note them in its ledger. Told to stop,
     it notes no end: a server takes the repair up again."""
     (folder,) = sys.argv[1:]
-    channel, id = socket.socket(fileno=0), "of none"
+    channel, id = socket.socket(fileno=os.dup(0)), ""
     channel.settimeout(GOES_ON_SECONDS)
+    with Path(os.devnull).open("rb") as nothing:
+        os.dup2(nothing.fileno(), 0)  # else processes that training starts would inherit it
     try:
-        with Run.open(folder) as run, suppress(TimeoutError, ConnectionError):  # nobody asks for another
+        with Run.open(folder) as run:
             run.parts.upkeep.is_background = True
+            heartbeat = Heartbeat(run.parts.ledger)
             with run.parts.presence.working(run.parts.ledger.snapshot(), Uses(), leaving=Leaving.NEVER):
                 pass  # starts the session's threads, which write to the ledger, while the priority is the server's
             os.nice(asked_nice())  # on Linux of this thread, and of those that it starts from here on
-            while id := channel.recv(64).decode():
-                _repair(run, run.parts.ledger, id)
-                channel.sendall(_READY)
+            while id := _next(channel):
+                _repair(run, heartbeat, id)
+                with suppress(ConnectionError):
+                    channel.sendall(_READY)
     except Exception as failed:
         log_failure(failed, command=f"repair {id}")
         sys.exit(1)
+
+
+def _next(channel: socket.socket) -> str:
+    """The id of the next repair; empty if the server names none for a while, or is gone."""
+    with suppress(ConnectionError):
+        try:
+            return channel.recv(64).decode()
+        except TimeoutError:
+            channel.shutdown(socket.SHUT_RD)  # who names one from now on hears that nobody takes it
+            return channel.recv(64).decode()  # but for one that was named before
+    return ""
 
 
 def asked_nice() -> int:
@@ -306,13 +330,15 @@ def asked_nice() -> int:
     return min(int(given), 19) if given.isdecimal() else _NICE
 
 
-def _repair(run: Run, ledger: Ledger, id: str) -> None:
+def _repair(run: Run, heartbeat: Heartbeat, id: str) -> None:
+    ledger = run.parts.ledger
     with ledger.writing() as transaction:
         ours = transaction.repairs.hand_over(id, process=os.getpid(), server=os.getppid())
         repair = transaction.rows.find(Repair, id=id)
     if not ours or repair is None:
         return
-    heartbeat, error = Heartbeat(ledger, id, trained=repair.trained), None
+    heartbeat.begin(id, trained=repair.trained)
+    error = None
     hours = None if repair.hours is None else repair.hours - repair.seconds / 3600
     try:
         run.repair(hours=None if hours is None else max(0.0, hours), progress=heartbeat.hear)

@@ -132,11 +132,11 @@ def test_a_single_slice_is_dead_until_no_deletion_comes_while_it_is_trained():
     assert share_dead(chain, StageCosts((1.0,)), between=1.0, **rate | {"most": 0.5}) is None
 
 
-def test_spares_stand_by_for_what_comes_before_a_repair_and_many_shards_count_as_twenty_slower_ones():
+def test_spares_stand_by_for_what_comes_before_a_repair_and_many_shards_count_as_a_hundred_slower_ones():
     costs, rate = StageCosts((1.5, 3.0, 5.0, 7.0)), {"between": 3.0, "most": 1.0, "seed": 0}
     dead = [share_dead(AsNeeded(depth=1, spares=spares), costs, shards=6, **rate) for spares in range(4)]
     assert dead == sorted(dead, reverse=True)
     assert dead[0] > 0.01 > 0.0005 > dead[3]
     slower = StageCosts(tuple(2 * seconds for seconds in costs.by_depth))
-    many = share_dead(AsNeeded(depth=2), costs, shards=40, **rate)
-    assert many == share_dead(AsNeeded(depth=2), slower, shards=20, **rate | {"between": 6.0}) > 0
+    many = share_dead(AsNeeded(depth=2), costs, shards=200, **rate)
+    assert many == share_dead(AsNeeded(depth=2), slower, shards=100, **rate | {"between": 6.0}) > 0

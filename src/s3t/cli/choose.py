@@ -236,12 +236,15 @@ def _print_plan(found: Plan, known: str, base: Recipe | None) -> None:
     if best is None:
         cost, hours = found.cheapest.cost, found.cheapest.hours_a_day
         each = f"{cost:.3g} full trainings" + ("" if hours is None else f", {hours:.3g} hours of repairs a day")
-        typer.echo(f"no system stays within the limits; the cheapest costs {each}. Raise the limits, or ask for less")
-        if demand.allows(found.cheapest):
+        if not demand.allows(found.cheapest):
             typer.echo(
-                "Deletions come before their shards are repaired, so some would not answer. Repair with more processes "
-                "(divide the stage seconds by their number), or choose method: ridge, whose repair is a pass over a "
-                "slice."
+                f"no system stays within the limits; the cheapest costs {each}. Raise the limits, or ask for less"
+            )
+        else:
+            typer.echo(
+                f"one process that repairs does not keep pace with these deletions, so shards would not answer; the "
+                f"cheapest system costs {each}. Take more shards, repair with more processes, or choose method: ridge, "
+                "whose repair is a pass over a slice"
             )
     else:
         typer.echo(

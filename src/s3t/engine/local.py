@@ -23,7 +23,7 @@ def run_stages(
 
     Args:
         work: trains and commits one stage. False: a deletion intervened, so the list must be read again. None: nothing
-            was done, since another engine has stored the stage, or trains it or its parent.
+            was done, since another engine has stored the stage, or trains it or its parent, or the list is outdated.
         until: time, in seconds since the epoch, after which no stage is begun.
 
     Returns the number of stages that were thrown away, since one of their slices lost a record meanwhile.

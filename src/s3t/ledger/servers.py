@@ -34,8 +34,9 @@ _KEPT, _KEPT_SECONDS = 100, 2 * 86_400.0
 _MOST_ATTEMPTS, _WAIT_SECONDS = 6, 1.0
 """Processes that work on a repair, at most; the unit of the waiting time, which doubles before each."""
 _AFTER_END_SECONDS, _AFTER_FAILURE_SECONDS = 0.5, 60.0
-GOES_ON_SECONDS = 60.0
-"""A process waits so long for its next repair, with the model in memory."""
+GOES_ON_SECONDS, _ROW_SECONDS = 60.0, 3600.0
+"""A process waits so long for its next repair, with the model in memory; a repair goes on for so long after it began,
+or the hours that it took would count as lately used for as long as it does."""
 _DAY_SECONDS = 86_400.0
 _NO_PROCESS = 0
 
@@ -146,8 +147,8 @@ class Repairs:
         return next((repair for repair in self._rows.all(Repair, ended_at=None) if not self._lives(repair)), None)
 
     def is_busy(self, own: int | None = None) -> bool:
-        """True if a policy begins no repair now: one runs or is to be taken up, the last one has just ended, or its
-        process waits for the next one and is not this server's `own`.
+        """True if a policy begins no repair now: one runs or is to be taken up, the last one has just ended, or was the
+        policy's and its process, which is not this server's `own`, waits for the next one.
 
         After a failure that is longer: the next one would do no better.
         """
@@ -198,13 +199,15 @@ class Repairs:
         last = next(iter(self._rows.all(Repair)), None)
         if last is None or last.ended_at is None or (last.asked_by, last.error) != (asked_by, None):
             return None
-        if self._rows.now() - last.ended_at.timestamp() > GOES_ON_SECONDS:
+        now = self._rows.now()
+        if now - last.ended_at.timestamp() > GOES_ON_SECONDS or now - last.asked_at.timestamp() > _ROW_SECONDS:
             return None
         to = {
             "ended_at": None,
-            "seen_at": self._rows.now(),
+            "seen_at": now,
             "host": this_machine(),
             "process": os.getpid(),
+            "attempts": 1,
             "hours": None if hours is None else hours + last.seconds / 3600,
             "stages": last.trained + stages,
             "share": 0.0,

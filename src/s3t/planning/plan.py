@@ -16,7 +16,6 @@ too, it is simulated how often other deletions come before the repair: then more
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any
@@ -212,7 +211,8 @@ class Plan(BaseModel, frozen=True, use_attribute_docstrings=True):
     deletions: int
     """Expected deletions over all months."""
     proposal: System | None
-    """The system within the limits with the fewest repairs, of equals the cheapest; None if no system is."""
+    """The system within the limits with the fewest repairs, of equals the cheapest; None if no system is, or, where
+    stages' times are known, if repairs by one process keep none alive."""
     cheapest: System
     """The one that serves what is asked for at least cost."""
     frontier: tuple[System, ...]
@@ -261,12 +261,13 @@ def plan(demand: Demand) -> Plan:
 
 
 def _alive(demand: Demand, systems: Iterable[System]) -> Iterator[System]:
-    """The systems of which no shard is dead for more than a ten-thousandth of the time, where stages' times are known."""
+    """Where stages' times are known, the systems whose repairs by one process keep pace: no shard is dead for more than
+    about a ten-thousandth of the time."""
     if demand.stage_seconds is None or not demand.depth_after_deletion:
         yield from systems
         return
     between = demand.months * DAYS_A_MONTH * 86_400 / demand.deletions
-    for system in systems:
+    for system in (each for each in systems if (each.hours_a_day or 0) <= 24):
         policy = AsNeeded(**{name: value for name, value in system.repair.items() if name != "policy"})
         share = share_dead(
             policy,
@@ -285,7 +286,9 @@ def _with_chains(demand: Demand) -> Iterator[System]:
     shards, slices, after = demand.shards or 1, demand.slices or 1, demand.depth_after_deletion
     costs = demand.costs(slices).in_trainings(shards)
     most = 1 if not after or demand.stage_seconds is None else slices // after - 1
-    for depth, spares in itertools.product(range(max(after, 1), slices + 1), range(1, most + 1)):
+    shapes = [(depth, 1) for depth in range(max(after, 1), slices + 1)]
+    least = demand.least_depth(shards, slices)  # a deeper main chain hardly changes who is dead
+    for depth, spares in [*shapes, *((least, spares) for spares in range(2, most + 1))]:
         policy = AsNeeded.keeping(mean_depth=depth, after_deletion=after, spares=spares)
         stages = [*range(1, depth + 1), *list(range(1, policy.spare_depth + 1)) * policy.spares]
         yield _system(

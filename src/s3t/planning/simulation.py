@@ -34,7 +34,7 @@ NEVER = np.iinfo(np.int64).max
 QUANTILES = (0.05, 0.5, 0.95)
 _CHUNK, _CHUNK_CELLS = 5_000, 4_000_000
 _RARE = 1e-9
-_HITS, _SHARDS_AT_ONCE = 2000, 20
+_HITS, _SHARDS_AT_ONCE = 2000, 100
 _POWERS = 31
 
 
@@ -411,7 +411,7 @@ def share_dead(
     if it is above `most`.
 
     Deletions hit slices at random, `between` seconds after another in the mean; one that hits the stage in hand ends
-    it. More than 20 shards are simulated as 20 whose stages and deletions take as much longer, which is no better.
+    it. More than 100 shards are simulated as 100 whose stages and deletions take as much longer, which is no better.
     """
     slices, scale, count = seconds.slices, max(1.0, shards / _SHARDS_AT_ONCE), min(shards, _SHARDS_AT_ONCE)
     growth = Forests(policy=policy, costs=StageCosts.declared(slices), chances=((1 / slices,) * slices,) * count)

@@ -102,7 +102,7 @@ class Repair(Result):
     asked_by: str
     """Name of a token; `policy` if nobody asked."""
     hours: float | None
-    """It begins no stage after so many; null: no bound."""
+    """It begins no stage after so many hours of work; null: no bound."""
     host: str = Field(default="", exclude=True)
     process: int = Field(default=0, exclude=True)
     """Number of the process that trains; before that of the server."""

@@ -43,8 +43,8 @@ from s3t.store.slices import copies_in_order
 from s3t.store.spill import Spill
 from s3t.version import __version__
 
-_TIMED_RECORDS = 16
-"""Records that a step is timed with."""
+_TIMED_RECORDS, _TIMED_BYTES = 8, 2 * 10**9
+"""Records that a step is timed with; and size of a model that is not timed, for that would take minutes."""
 INFERRED_LABELS = (
     "labels: infer: the label set was read from the records; had a record that was the only one of its label never "
     "been there, the head would have another shape. Declare the labels to close this"
@@ -233,14 +233,16 @@ def _check_model(recipe: Recipe) -> tuple[str, Recipe]:
 
 
 def _training_seconds(checked: _Checked, sizes: Mapping[Stage, int]) -> float:
-    """Seconds in which this machine trains stages of these sizes, about, from passes of a few records; 0 if it has no
-    room for them. Told, and stored nowhere."""
+    """Seconds in which this machine trains stages of these sizes, about, from passes of a few records; 0 if it cannot
+    make them, or not soon. Told, and stored nowhere."""
     from s3t.models.assembly import assemble
     from s3t.training.numerics import resolve_device
     from s3t.training.stage import seconds_a_record
 
     recipe, fullest = checked.recipe, max(checked.records.counts, key=checked.records.counts.__getitem__)
-    with suppress(RuntimeError, MemoryError):
+    if sum(path.stat().st_size for path in _folder(recipe).iterdir()) > _TIMED_BYTES:
+        return 0.0
+    with suppress(Exception):  # as of a device that another machine has, which will train
         model, encoder = assemble(_folder(recipe), recipe, labels=recipe.task.target.outputs(checked.labels))
         model.base.model.to(resolve_device(recipe.training.device))
         each = seconds_a_record(model, encoder, recipe, checked.records[fullest].slice(0, _TIMED_RECORDS))

@@ -202,9 +202,19 @@ def _train_here(parts: Parts, progress: Progress, until: float) -> int:
     """Passes come first and last, whatever the time: of models that serve, and of those that are deeper then."""
 
     def discarded(missing: Callable[[Inventory], Sequence[Stage]], until: float = math.inf) -> int:
-        return run_stages(
-            lambda: missing(_inventory(parts)), lambda stage: _train_stage(parts, stage, progress), until=until
-        )
+        inventory = _inventory(parts)
+
+        def listed() -> Sequence[Stage]:
+            nonlocal inventory
+            inventory = _inventory(parts)
+            return missing(inventory)
+
+        def trained(stage: Stage) -> bool | None:
+            if parts.latest.snapshot().generation != inventory.generation:
+                return None  # by now another stage may be worth more, as of a shard that has none
+            return _train_stage(parts, stage, progress)
+
+        return run_stages(listed, trained, until=until)
 
     passes = Inventory.missing_passes
     return discarded(passes) + discarded(Inventory.missing, until) + discarded(passes)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
 import torch
 from safetensors.torch import load, save
@@ -124,15 +125,15 @@ def train_stage(
             return mount.own_tensors(), steps
 
 
-def seconds_a_record(model: Model, encoder: Encoder, recipe: Recipe, rows: pa.Table) -> list[float]:
-    """Seconds in which a stage of each depth, 1 to L, goes once through a record: measured on some, the second time.
-
-    The blocks above are left out, and what the trunk's cache holds.
+def seconds_a_record(model: Model, encoder: Encoder, recipe: Recipe, rows: pa.Table) -> Sequence[float]:
+    """Seconds in which a stage of each depth, 1 to L, goes once through a record: at both ends measured on some, the
+    second time; between them on a line. The blocks above are left out, and what fills the trunk's cache.
     """
     device, passes, found = model.base.device, model.passes, []
     batch = {name: _moved(tensor, device) for name, tensor in encoder.collate(encoder.encode(rows)).items()}
-    with exact_numerics(device, recipe.training), torch.random.fork_rng(devices=[]):
-        for depth in range(1, recipe.partition.slices + 1):
+    devices = [device] if device.type == "cuda" else []
+    with exact_numerics(device, recipe.training), torch.random.fork_rng(devices=devices):
+        for depth in (1, recipe.partition.slices):
             block = recipe.trained_block(depth)
             border = model.border(block)
             with model.mounted({}) as mount:
@@ -148,7 +149,7 @@ def seconds_a_record(model: Model, encoder: Encoder, recipe: Recipe, rows: pa.Ta
                         torch.cuda.synchronize(device)
                     seconds = time.perf_counter() - began
             found.append(seconds / rows.num_rows)
-    return found
+    return [float(each) for each in np.linspace(found[0], found[-1], recipe.partition.slices)]
 
 
 def _groups(
