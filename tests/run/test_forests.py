@@ -193,6 +193,23 @@ def test_what_is_worth_most_for_its_cost_is_trained_first(run):
     assert order[-1].prefix == (2,)
 
 
+def test_a_shard_that_loses_all_during_a_repair_is_trained_next(made, tmp_path):
+    """Not after what was missing before."""
+    _, recipe, table = made
+    trained = []
+    with s3t.Run.create(tmp_path / "new", recipe=recipe, data=table) as run:
+
+        def hear(event):
+            if isinstance(event, s3t.StageEnd):
+                trained.append((event.stage.shard, len(event.stage.prefix)))
+                if trained == [(0, 1), (1, 1)]:
+                    run.delete(records=[record_in(recipe, table, 0, 0)], wait=False)
+
+        run.train(progress=hear)
+        assert trained[:3] == [(0, 1), (1, 1), (0, 1)]
+        assert run.status().missing == 0
+
+
 def note_durations(run, seconds):
     """As if stages of each depth had taken so long."""
     with roles(run).ledger.writing() as transaction:
