@@ -40,6 +40,15 @@ def duration(seconds: float) -> str:
     return " ".join(parts[:2])
 
 
+def hours_in_words(hours: float) -> str:
+    """A time of training.
+
+    >>> hours_in_words(2.34), hours_in_words(0.05)
+    ('about 2.3 hours', 'about 3 min')
+    """
+    return f"about {hours:.1f} hours" if hours >= 0.1 else f"about {duration(3600 * hours)}"
+
+
 def reason(error: BaseException) -> str:
     """The first line of an error's message, or its kind if it has none.
 

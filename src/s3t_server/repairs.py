@@ -293,24 +293,24 @@ def main() -> None:
     """Make the repairs of the run that the server names on standard input, and note them in its ledger. Told to stop,
     it notes no end: a server takes the repair up again."""
     (folder,) = sys.argv[1:]
-    channel, id = socket.socket(fileno=os.dup(0)), ""
-    channel.settimeout(GOES_ON_SECONDS)
-    with Path(os.devnull).open("rb") as nothing:
-        os.dup2(nothing.fileno(), 0)  # else processes that training starts would inherit it
-    try:
-        with Run.open(folder) as run:
-            run.parts.upkeep.is_background = True
-            heartbeat = Heartbeat(run.parts.ledger)
-            with run.parts.presence.working(run.parts.ledger.snapshot(), Uses(), leaving=Leaving.NEVER):
-                pass  # starts the session's threads, which write to the ledger, while the priority is the server's
-            os.nice(asked_nice())  # on Linux of this thread, and of those that it starts from here on
-            while id := _next(channel):
-                _repair(run, heartbeat, id)
-                with suppress(ConnectionError):
-                    channel.sendall(_READY)
-    except Exception as failed:
-        log_failure(failed, command=f"repair {id}")
-        sys.exit(1)
+    id = ""
+    with socket.socket(fileno=os.dup(0)) as channel, Path(os.devnull).open("rb") as nothing:
+        os.dup2(nothing.fileno(), 0)  # else processes that training starts would inherit the channel
+        channel.settimeout(GOES_ON_SECONDS)
+        try:
+            with Run.open(folder) as run:
+                run.parts.upkeep.is_background = True
+                heartbeat = Heartbeat(run.parts.ledger)
+                with run.parts.presence.working(run.parts.ledger.snapshot(), Uses(), leaving=Leaving.NEVER):
+                    pass  # starts the session's threads, which write to the ledger, with the server's priority
+                os.nice(asked_nice())  # on Linux of this thread, and of those that it starts from here on
+                while id := _next(channel):
+                    _repair(run, heartbeat, id)
+                    with suppress(ConnectionError):
+                        channel.sendall(_READY)
+        except Exception as failed:
+            log_failure(failed, command=f"repair {id}")
+            sys.exit(1)
 
 
 def _next(channel: socket.socket) -> str:

@@ -2,6 +2,8 @@
 
 import ast
 import json
+import os
+import socket
 import subprocess
 import sys
 import threading
@@ -147,10 +149,15 @@ def test_no_log_of_ours_takes_the_text_of_an_exception_with_it():
 
 
 def test_threads_repairs_and_servers_log_no_value_of_a_record(bug, monkeypatch, caplog, capsys):
-    monkeypatch.setattr(sys, "argv", ["repair", "run", "17"])
+    monkeypatch.setattr(sys, "argv", ["repair", "run"])
     monkeypatch.setattr(repairs, "Run", s3t.Run)
-    with pytest.raises(SystemExit):
-        repairs.main()
+    stdin, (ours, theirs) = os.dup(0), socket.socketpair()
+    with ours, theirs:
+        os.dup2(theirs.fileno(), 0)
+        with pytest.raises(SystemExit):
+            repairs.main()
+    os.dup2(stdin, 0)
+    os.close(stdin)
     looks = iter([False, True])
     event = SimpleNamespace(wait=lambda _seconds: next(looks))  # set at the second look
     presence._repeat(lambda: SimpleNamespace(poll_seconds=0.0), event, fail)

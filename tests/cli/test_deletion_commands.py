@@ -25,7 +25,7 @@ from s3t.ledger.presence import Uses
 from s3t.program import set_up_streams
 from s3t.records.requests import other_forms
 from s3t.results.log import LogEntry
-from s3t.run import training
+from s3t.run import deleting
 from s3t_server import program as server_program
 from s3t_server.tokens import Access
 from testing import tiny
@@ -370,7 +370,7 @@ def test_by_default_what_answers_nothing_is_repaired_once_the_deletion_is_done_a
         accepted.append(invoke("log", run, "--json").stdout.count('"state": "erased"'))
         raise s3t.TrainingError("diverged")
 
-    monkeypatch.setattr(training, "train_missing", train)
+    monkeypatch.setattr(deleting, "train_missing", train)
     assert document("delete", run, "--record", "nobody")["repair"] is None
     result = invoke("delete", run, *ASKED, "--json")
     assert accepted == [2]  # init, and the deletion, before the repair

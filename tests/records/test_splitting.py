@@ -2,6 +2,7 @@
 
 import tempfile
 import tracemalloc
+from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from s3t.ledger.filling import WaitingRecords, record_rows
 from s3t.records import splitting
 from s3t.records.splitting import Split
 from s3t.store.rows import Cells, DuplicateFinder, count_distinct, short_digest
-from s3t.store.slices import copies_in_order, count_copies
+from s3t.store.slices import copies_in_order
 from s3t.store.spill import Spill
 from s3t.store.tables import rows_at
 from tests.records.given import split_into_slices
@@ -80,9 +81,10 @@ def test_waiting_records_are_those_of_the_slices_in_the_order_of_their_tokens(na
     with Spill(Path(tempfile.gettempdir())) as spill:
         waiting = WaitingRecords(spill)
         for place, part in split_into_slices(rows, secret=SECRET, **SIZES).items():
-            assert dict(copies_in_order(part)) == count_copies(part)
-            expected += record_rows(place, count_copies(part), SECRET)
-            waiting.add(place, record_rows(place, count_copies(part), SECRET))
+            names = zip(part["record"].to_pylist(), part["subject"].to_pylist(), strict=True)
+            assert dict(copies_in_order(part)) == Counter(names)
+            expected += record_rows(place, dict(copies_in_order(part)), SECRET)
+            waiting.add(place, record_rows(place, dict(copies_in_order(part)), SECRET))
         assert list(waiting) == sorted(expected, key=lambda row: row.token)
 
 
@@ -115,7 +117,7 @@ def waiting(rows):
     with Spill(Path(tempfile.gettempdir())) as spill:
         records = WaitingRecords(spill)
         for start in range(0, rows.num_rows, 1000):
-            records.add(PLACE, record_rows(PLACE, count_copies(rows.slice(start, 1000)), SECRET))
+            records.add(PLACE, record_rows(PLACE, dict(copies_in_order(rows.slice(start, 1000))), SECRET))
         for _ in records:
             pass
 

@@ -126,7 +126,13 @@ def told_and_repaired(target: Any, done: Deletion, where: Any, *, repairs: bool,
                 print_deletion(done, where)
     finally:  # also if stdout is full
         if repairs and (done.repair_due or done.heads_due):
-            done = _repaired(target, done, as_json=as_json)
+            if as_json:
+                typer.echo(f"s3t: {counted(done.deleted, 'record')} deleted, durably; repairing now", err=True)
+            from s3t.run.deleting import repaired
+
+            done = repaired(target.parts, done, ProgressBar())
+            if done.repair_failed is not None:
+                typer.echo(f"s3t: the deletion is done; the repair failed: {done.repair_failed}", err=True)
     for warning in done.warnings if as_json else ():
         typer.echo(f"s3t: warning: {warning}", err=True)
     return done
@@ -139,18 +145,6 @@ def print_repair(done: Deletion) -> None:
         typer.echo(f"{counted(done.repair.trained, noun)} repaired in {done.repair.seconds:.1f} s, as {why} says")
         for warning in done.warnings:
             typer.echo(f"warning: {warning}")
-
-
-def _repaired(run: s3t.Run, done: Deletion, *, as_json: bool) -> Deletion:
-    """The deletion with the repair after it, which the recipe asks for."""
-    if as_json:
-        typer.echo(f"s3t: {counted(done.deleted, 'record')} deleted, durably; repairing now", err=True)
-    try:
-        repair = run.repair(hours=None if done.repair_due else 0, progress=ProgressBar())
-    except s3t.S3TError as failed:
-        typer.echo(f"s3t: the deletion is done; the repair failed: {failed}", err=True)
-        return done.model_copy(update={"repair_failed": str(failed)})
-    return done.model_copy(update={"repair": repair, "warnings": repair.outage})
 
 
 def locate(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from s3t.errors import listed
-from s3t.wording import counted, duration, numbers
+from s3t.wording import counted, duration, hours_in_words, numbers
 
 if TYPE_CHECKING:
     from s3t.core import Place
@@ -239,8 +239,7 @@ def places_in_words(places: Iterable[Place]) -> str:
 
 def in_hours(hours: float) -> str:
     """Time that a repair takes, in words; shorter ones in minutes and seconds."""
-    time = f"{hours:.1f} hours" if hours >= 0.1 else duration(3600 * hours)
-    return f"about {time}, by this run's own times"
+    return f"{hours_in_words(hours)}, by this run's own times"
 
 
 def _print_forecast(forecast: Forecast) -> None:

@@ -10,7 +10,7 @@ from typing import Literal
 
 from s3t.core.growth import Growth, leaves
 from s3t.core.places import Order, Place
-from s3t.core.stages import Kind, SliceKind, Stage, head_of, of_slice, readout
+from s3t.core.stages import SliceKind, Stage, head_of, of_slice, readout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,11 +135,6 @@ class Inventory:
     def trains(self) -> bool:
         """True if stages train models; else heads are all there is."""
         return self.growth.depth > 0
-
-    @property
-    def kind(self) -> Kind:
-        """Kind of the stages that serve first."""
-        return "model" if self.trains or self.of_slices is None else self.of_slices
 
     @property
     def wanted_depth(self) -> int:

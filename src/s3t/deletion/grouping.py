@@ -26,7 +26,7 @@ class Grouped(Generic[Item, Result]):
     42
     """
 
-    def __init__(self, work: Callable[[Sequence[Item]], Sequence[Result | Exception]], *, limit: int) -> None:
+    def __init__(self, work: Callable[[Sequence[Item]], Sequence[Result | Exception]], *, limit: int = 64) -> None:
         self._work = work
         self._limit = limit
         self._changed = threading.Condition()

@@ -47,7 +47,6 @@ PATIENCE_SECONDS = 5.0
 _FIRST_SECONDS = 0.25
 """Longest wait, in seconds, before erasing, for other open runs to note that they no longer answer with it: erasing
 writes to the ledger, too, and would hold them up."""
-_GROUP = 64
 _POLL_SECONDS = 0.02
 
 
@@ -461,7 +460,7 @@ class Deleter:
         self.patience = PATIENCE_SECONDS  # seconds to wait for sessions, and for another process that erases
         from s3t.deletion.grouping import Grouped
 
-        self._accept = Grouped(self._accept_group, limit=_GROUP)
+        self._accept = Grouped(self._accept_group)
 
     def delete(
         self,

@@ -34,7 +34,7 @@ from s3t.ledger.schema import row_of
 from s3t.results.changes import Reconciliation
 from s3t.store.artifacts import lost_stages
 from s3t.store.disk import storage_errors
-from s3t.store.slices import count_copies, slice_digest, without_records
+from s3t.store.slices import copies_in_order, slice_digest, without_records
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -89,7 +89,7 @@ def _mend_ledger(eraser: Eraser, witnessed: Mapping[bytes, int]) -> int:
             present = contents.records.get(place, {})
             if sum(row.copies for row in present.values()) == state.records:
                 continue
-            in_file = record_rows(place, count_copies(eraser.slices.read(place, state.digest)), eraser.secret)
+            in_file = record_rows(place, dict(copies_in_order(eraser.slices.read(place, state.digest))), eraser.secret)
             accounted = present.keys() | contents.erasing.get(place, frozenset())
             missing = [
                 row for row in in_file if row.token not in accounted and deleted.get(row.token, 0) <= state.after

@@ -3,5 +3,3 @@
 from s3t.engine.launcher import Launcher, run_on
 from s3t.engine.local import cores_worth, run_stages, usable_cores
 from s3t.engine.pool import Placement, Processes
-
-__all__ = ["Launcher", "Placement", "Processes", "cores_worth", "run_on", "run_stages", "usable_cores"]

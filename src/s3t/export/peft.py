@@ -20,14 +20,13 @@ import torch
 import transformers
 from peft import PeftConfig, get_peft_model, get_peft_model_state_dict
 from torch import Tensor, nn
-from transformers import AutoConfig
 from transformers.pytorch_utils import Conv1D
 
 from s3t.errors import InputError, itemised
 from s3t.models.base import ALONE
 from s3t.models.blocks import BlockTensors
 from s3t.models.layers import feedforward_modules
-from s3t.models.source import LOCAL
+from s3t.models.source import load_config
 from s3t.recipe import Adapter
 
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
@@ -62,7 +61,7 @@ def bare_model(folder: Path, auto_class: str, *, labels: int | None) -> Any:
     """The architecture as transformers makes it, without values. `labels`: outputs of its head, if the configuration
     does not say so.
     """
-    config: Any = AutoConfig.from_pretrained(folder, **LOCAL)
+    config = load_config(folder)
     if labels is not None:
         config.num_labels = labels
     with ALONE, torch.device("meta"):

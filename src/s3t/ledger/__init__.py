@@ -17,22 +17,3 @@ from s3t.ledger.state import (
     Trained,
 )
 from s3t.ledger.transaction import Transaction
-
-__all__ = [
-    "Acceptance",
-    "Address",
-    "Clone",
-    "DepthChange",
-    "ExportRow",
-    "Incoming",
-    "Ledger",
-    "Located",
-    "PostgresAddress",
-    "RecordRow",
-    "Session",
-    "SliceState",
-    "Snapshot",
-    "ToErase",
-    "Trained",
-    "Transaction",
-]

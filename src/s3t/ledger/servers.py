@@ -92,14 +92,14 @@ class HeldRequests:
         if approved:
             self._rows.note_change()  # open runs look whether it is carried out
         else:
-            self._forget_names(id)
+            self._rows.delete(schema.held_names, held=id)
 
     def note_done(self, id: str, *, generation: int | None) -> None:
         """Note that an approved request was carried out, in the transaction that does it. Its names go."""
         self._rows.note_change()
         values = {"done_at": self._rows.now(), "deletion": generation}
         self._rows.amend(schema.held, id=id, done_at=None, to=values)
-        self._forget_names(id)
+        self._rows.delete(schema.held_names, held=id)
 
     def rates(self, caller: str, *, but: str) -> tuple[int, dict[int, int]]:
         """Records that requests of a caller, and of all callers from each shard, have taken within the last hour.
@@ -128,9 +128,6 @@ class HeldRequests:
                 for shard, count in losses.items()
             ),
         )
-
-    def _forget_names(self, id: str) -> None:
-        self._rows.delete(schema.held_names, held=id)
 
 
 class Repairs:

@@ -79,7 +79,8 @@ def _stage(
     inventory: Inventory, shard: int, prefix: Order, _key: str = "", kind: Kind | None = None, seen: int | None = None
 ) -> Stage:
     """The stage of a member; without `seen`, the newest live one of the prefix."""
-    kind, prefix = kind or inventory.kind, tuple(prefix)
+    first = "model" if inventory.trains or inventory.of_slices is None else inventory.of_slices
+    kind, prefix = kind or first, tuple(prefix)
     if kind != "model":
         return _head(inventory, shard, prefix, kind)
     if seen is None:

@@ -24,7 +24,7 @@ from s3t.ledger.presence import Leaving, Overtaken, Uses
 from s3t.results.changes import Added
 from s3t.run.deleting import MAX_EXPIRED, check_expiry, check_share, deletion_of, repaired
 from s3t.run.reporting import inventory_now
-from s3t.run.training import train_missing
+from s3t.run.training import engine_of, train_missing
 from s3t.store.disk import storage_errors
 from s3t.store.rows import WINDOW_ROWS, Cells, contents
 from s3t.store.slices import copies_in_order, slice_digest
@@ -245,7 +245,7 @@ def _changed(
     if not train:
         return done
     try:
-        training = train_missing(parts, progress)
+        training = train_missing(parts, progress, engine=engine_of(parts))
     except S3TError as failed:
         return done.model_copy(update={"training_failed": str(failed)})
     if deletion is not None:

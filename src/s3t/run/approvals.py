@@ -32,7 +32,6 @@ from s3t.run.deleting import deletion_of, repaired
 from s3t.run.parts import Parts
 from s3t.run.reporting import outage_of
 
-_GROUP = 64
 MOST_WAITING = 100
 """Requests of one caller that may wait for a decision: each keeps its names in the ledger."""
 MOST_REASON = 500
@@ -48,7 +47,7 @@ class Approvals:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._admit = Grouped(self._admit_group, limit=_GROUP)  # requests that come together share a wait for the disk
+        self._admit = Grouped(self._admit_group)  # requests that come together share a wait for the disk
 
     def all(self) -> tuple[Held, ...]:
         """Every held request, the newest first; those that were decided included."""

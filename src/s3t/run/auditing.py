@@ -34,7 +34,7 @@ from s3t.run.parts import Parts
 from s3t.run.reporting import outage_of
 from s3t.run.training import training_steps
 from s3t.store.artifacts import read_chain
-from s3t.store.slices import count_copies
+from s3t.store.slices import copies_in_order
 from s3t.wording import counted
 
 Mismatch = dict[str, Any]
@@ -145,7 +145,7 @@ def _slice_problems(
     # Deleted records may wait in the current version (deletion.erase_within).
     if rows.num_rows <= state.records if state.pending else rows.num_rows != state.records:
         yield f"its file holds {rows.num_rows} records, the ledger counts {state.records}"
-    in_file = {row.token: row for row in record_rows(place, count_copies(rows), secret)}
+    in_file = {row.token: row for row in record_rows(place, dict(copies_in_order(rows)), secret)}
     present, erasing = contents.records.get(place, {}), contents.erasing.get(place, frozenset())
     if unknown := in_file.keys() - present.keys() - erasing:
         yield f"its file holds {len(unknown)} records that the ledger does not know; run `s3t reconcile RUN`"

@@ -22,7 +22,7 @@ from s3t.results.changes import Deletion, Reconciliation
 from s3t.results.state import Status
 from s3t.run.parts import Parts
 from s3t.run.reporting import exports_of, inventory_now, missing_hours, outage_of, shards_of, status_of
-from s3t.run.training import train_missing
+from s3t.run.training import engine_of, train_missing
 from s3t.store.secret import destroy_secret
 from s3t.wording import counted
 
@@ -196,7 +196,8 @@ def repaired(parts: Parts, done: Deletion, progress: Progress) -> Deletion:
     if not (done.repair_due or done.heads_due):
         return done
     try:
-        repaired = train_missing(parts, progress, until=math.inf if done.repair_due else 0)
+        until = math.inf if done.repair_due else 0
+        repaired = train_missing(parts, progress, engine=engine_of(parts), until=until)
     except S3TError as failed:
         return done.model_copy(update={"repair_failed": str(failed)})
     return done.model_copy(update={"repair": repaired, "warnings": repaired.outage})

@@ -81,10 +81,6 @@ class PendingTexts(Pending):
     numbers: range
     """Numbers of the texts in their batch."""
 
-    def overtake(self) -> None:
-        """Note that nothing that waits to be sent may leave any more."""
-        self._work.overtaken = True
-
 
 @dataclass(eq=False, repr=False)
 class SharedBatch:
@@ -152,7 +148,7 @@ class SharedBatch:
             self.stop()
             if isinstance(error, Overtaken):
                 for texts in self._requests:
-                    texts.overtake()
+                    texts._work.overtaken = True  # nothing that waits to be sent may leave any more
                 raise OvertakenError from None
             raise
         going = batch.open

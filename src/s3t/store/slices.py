@@ -13,8 +13,7 @@ from __future__ import annotations
 import hmac
 import itertools
 import re
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -140,10 +139,6 @@ def without_records(rows: pa.Table, tokens: Collection[bytes], secret: Secret) -
     ids = rows["record"].to_pylist()
     removed = [row for row, record in enumerate(ids) if secret.token("ledger", "record", record) in tokens]
     return rows_without(rows, removed)
-
-
-def count_copies(rows: pa.Table) -> Mapping[tuple[str, str | None], int]:
-    return Counter(zip(rows["record"].to_pylist(), rows["subject"].to_pylist(), strict=True))
 
 
 def copies_in_order(rows: pa.Table) -> Iterator[tuple[tuple[str, str | None], int]]:

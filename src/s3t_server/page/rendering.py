@@ -14,7 +14,7 @@ from fastapi.responses import HTMLResponse, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from s3t.results.base import utc
-from s3t.wording import counted, numbers
+from s3t.wording import counted, hours_in_words, numbers
 from s3t_server.page import views
 from s3t_server.page.pictures import MOST_CHAINS, WORDS, cell_picture, chains_picture, range_picture
 
@@ -83,5 +83,5 @@ def _environment() -> Environment:
     )
     environment.filters.update(counted=counted, numbers=numbers, moment=_moment, mean=fmean)
     environment.filters.update(at_a_glance=views.at_a_glance, steps=views.steps_of, longest=views.longest_of)
-    environment.filters.update(in_hours=views.hours_in_words, in_words=views.location_in_words)
+    environment.filters.update(in_hours=hours_in_words, in_words=views.location_in_words)
     return environment

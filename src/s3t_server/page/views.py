@@ -115,15 +115,6 @@ def steps_of(entry: LogEntry) -> list[tuple[str, datetime | None, str]]:
     return steps
 
 
-def hours_in_words(hours: float) -> str:
-    """A time of training.
-
-    >>> hours_in_words(2.34), hours_in_words(0.05)
-    ('about 2.3 hours', 'about 3 min')
-    """
-    return f"about {hours:.1f} hours" if hours >= 0.1 else f"about {duration(3600 * hours)}"
-
-
 def location_in_words(location: Location) -> str:
     if location.present:
         places = ", ".join(f"slice {place.slice} of shard {place.shard}" for place in location.places)
