@@ -170,7 +170,7 @@ async def _hour(url: str, token: str, table: Any, *, rate: float, count: int) ->
         ended.set()
 
     timeout = aiohttp.ClientTimeout(total=120.0)
-    connector = aiohttp.TCPConnector(limit=0)
+    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=2.0)  # the server lets go after five seconds
     async with aiohttp.ClientSession(url, headers=_bearer(token), timeout=timeout, connector=connector) as session:
         await ask(session, texts[0])  # the model is loaded
         statuses.clear()
