@@ -155,8 +155,10 @@ def itemised(problems: Iterable[str]) -> str:
 class OvertakenError(S3TError):
     """A deletion took a stage that was writing a text; what was written of it may not go on."""
 
-    def __init__(self) -> None:
-        super().__init__("a deletion took a stage that was writing, so the text ends here unfinished; ask again")
+    def __init__(
+        self, message: str = "a deletion took a stage that was writing, so the text ends here unfinished; ask again"
+    ) -> None:
+        super().__init__(message)
 
 
 class NoLiveShardError(S3TError):
@@ -227,8 +229,10 @@ class EngineError(S3TError):
 class ClosedError(S3TError):
     """A run that was closed: its session has ended, so no deletion waits for what it would still use."""
 
-    def __init__(self) -> None:
-        super().__init__("the run was closed; open it again (`s3t.Run.open`), which finishes what was begun")
+    def __init__(
+        self, message: str = "the run was closed; open it again (`s3t.Run.open`), which finishes what was begun"
+    ) -> None:
+        super().__init__(message)
 
 
 class ForkedError(S3TError):
