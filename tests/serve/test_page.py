@@ -24,6 +24,7 @@ from s3t_server.repairs import Repairs
 from s3t_server.settings import Settings
 from s3t_server.tokens import SCOPES, VISIT_SECONDS, Access
 from testing import tiny
+from testing.roles import roles
 from testing.served import serving, together, wait_for
 
 ORIGIN, FORM = "http://testserver", "application/x-www-form-urlencoded"
@@ -437,6 +438,23 @@ def test_a_repair_is_begun_once(visit, monkeypatch):
     assert [(repair.asked_by, repair.hours) for repair in begun] == [("all", 1.5)]
     assert post(client, "/repair", hours="").status_code == 409
     assert Elements(client.get("/").text).of("progress") != []
+
+
+def test_the_page_tells_what_a_days_deletions_cost(visit, path):
+    client = visit("all")
+    assert "24 hours" not in client.get("/sections/repairs").text
+    delete(client, "r0")
+    delete(client, "r1")
+    with s3t.Run.open(path) as run, roles(run).ledger.writing() as transaction:
+        for ago in (0, 90_000):  # the second was yesterday
+            one = transaction.repairs.begin("ops", hours=None, stages=1)
+            transaction.repairs.beat(one.id, process=one.process, trained=1, share=1.0, seconds=9000.0)
+            transaction.repairs.end(one.id, process=one.process, error=None)
+            transaction.rows.connection.exec_driver_sql(
+                f"UPDATE repairs SET seen_at = seen_at - {ago} WHERE id = '{one.id}'"
+            )
+    told = "The last 24 hours had 2 deletions; repairs worked about 2.5 hours."
+    wait_for(lambda: told in client.get("/sections/repairs").text)  # a look is a moment old
 
 
 def test_deletions_are_paged_the_newest_first(visit, monkeypatch):

@@ -41,6 +41,12 @@ class History:
         entries = (LogEntry(**row._mapping, to_withdraw=waited_for.get(row.generation, ())) for row in rows)
         return sorted(entries, key=lambda entry: entry.generation)
 
+    def count_since(self, time: float) -> int:
+        """Number of deletions that were asked for since then, in seconds since the epoch."""
+        table = schema.generations
+        lately = select(func.count()).where(table.c.received_at > time, table.c.generation > 0)
+        return int(self._rows.connection.execute(lately).scalar_one())
+
     def marks(self) -> dict[int, str]:
         """The random mark of each generation, which tells it from another history's with the same number.
 

@@ -32,6 +32,7 @@ SCOPES: Mapping[str, tuple[str, ...]] = {
     "notes": ("operate",),
 }
 """Sections in the page's order, each with the scopes that show it; one is enough."""
+DAY_SECONDS = 86_400.0
 _LOOK_SECONDS = 0.25
 """Age at which a look at the run is made anew, in seconds, however many streams there are."""
 _STATUS_SECONDS = 5.0
@@ -55,6 +56,8 @@ class Look:
     """The newest first."""
     held: tuple[Held, ...]
     """Held requests for deletion, the newest first."""
+    deleted: int
+    """Deletions within the last day."""
 
     @property
     def training(self) -> frozenset[Stage]:
@@ -95,6 +98,7 @@ class Board:
                 workers=tuple(transaction.sessions.workers()),
                 repairs=tuple(transaction.rows.all(Repair)),
                 held=tuple(transaction.rows.all(Held)),
+                deleted=transaction.history.count_since(time.time() - DAY_SECONDS),
             )
 
     def last_look(self) -> Look:

@@ -18,7 +18,7 @@ from s3t.results.state import Status
 from s3t_server.callers import Caller
 from s3t_server.documents import MAX_NAMES, MOST_ID
 from s3t_server.page import views
-from s3t_server.page.board import SCOPES, Look, repaired_inventory
+from s3t_server.page.board import DAY_SECONDS, SCOPES, Look, repaired_inventory
 from s3t_server.page.rendering import html
 from s3t_server.served import ServedRun
 
@@ -159,6 +159,7 @@ class Visit:
     def _repairs(self) -> dict[str, Any]:
         """Cost and gain of a repair, and the repairs so far."""
         status, (now, after, _) = self._status, self.served.board.forecasts(self.look)
+        yesterday = time.time() - DAY_SECONDS
         repaired = repaired_inventory(self.served.board.inventory(self.look)).depths()
         return {
             "status": status,
@@ -168,6 +169,8 @@ class Visit:
             "dies_after": after and after.next_shard_dies,
             "running": next((repair for repair in self.look.repairs if repair.state == "running"), None),
             "repairs": self.look.repairs[:_REPAIRS],
+            "deleted": self.look.deleted,
+            "worked": sum(each.seconds for each in self.look.repairs if each.seen_at.timestamp() > yesterday) / 3600,
         }
 
     def _deletions(self) -> dict[str, Any]:
