@@ -48,7 +48,7 @@ CASES = {
 """Deletions a second, how many, and the heads."""
 CHAINS = {"depth": 2, "spares": 1, "spare_depth": 1}
 _MARGIN = 1.5
-"""A stage takes longer beside a server that answers, and in a process that has to load the model first."""
+"""A stage takes longer beside a server that answers."""
 REQUESTS_A_SECOND, LOOK_SECONDS = 20.0, 5.0
 MONTH_SECONDS = DAYS_A_MONTH * 86_400
 

@@ -34,9 +34,10 @@ _KEPT, _KEPT_SECONDS = 100, 2 * 86_400.0
 _MOST_ATTEMPTS, _WAIT_SECONDS = 6, 1.0
 """Processes that work on a repair, at most; the unit of the waiting time, which doubles before each."""
 _AFTER_END_SECONDS, _AFTER_FAILURE_SECONDS = 0.5, 60.0
-GOES_ON_SECONDS, _ROW_SECONDS = 60.0, 3600.0
-"""A process waits so long for its next repair, with the model in memory; a repair goes on for so long after it began,
-or the hours that it took would count as lately used for as long as it does."""
+GOES_ON_SECONDS = 60.0
+"""A process waits so long for its next repair, with the model in memory."""
+_ROW_SECONDS = 3600.0
+"""A repair that began earlier does not go on: all of its hours count as of the last day, however long it has been."""
 _DAY_SECONDS = 86_400.0
 _NO_PROCESS = 0
 

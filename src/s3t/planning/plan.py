@@ -176,8 +176,8 @@ class System(BaseModel, frozen=True, use_attribute_docstrings=True):
     hours_a_day: Shown | None
     """Hours of repairs a day, in the mean; None where times are not known."""
     share_dead: Shown | None = None
-    """Of a proposal with `depth_after_deletion`, where stages' times are known: share of the time in which a shard does
-    not answer, since other deletions came before its repair by one process."""
+    """Share of the time in which a shard does not answer, since deletions came before one process had repaired it. Of a
+    proposal alone, and if `depth_after_deletion` and `stage_seconds` are given."""
     stages: int
     """Artifacts that are stored."""
     deletion_rate: Shown

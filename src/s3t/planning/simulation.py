@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field, PlainSerializer
 from pydantic.json_schema import SkipJsonSchema
 
 from s3t.core import AsNeeded, FixedOrders, Forests, Order, Stage, StageCosts
-from s3t.core.growth import prefixes_of
+from s3t.core.growth import leaves, without
 from s3t.orders.setting import Floats, Ints
 from s3t.planning.bounds import paper_bound
 
@@ -415,7 +415,7 @@ def share_dead(
     """
     slices, scale, count = seconds.slices, max(1.0, shards / _SHARDS_AT_ONCE), min(shards, _SHARDS_AT_ONCE)
     growth = Forests(policy=policy, costs=StageCosts.declared(slices), chances=((1 / slices,) * slices,) * count)
-    alive = [set(prefixes_of(growth.chains(shard, ()))) for shard in range(count)]
+    alive = [growth.chains(shard, ()) for shard in range(count)]
     wanted = {shard: growth.next(shard, alive[shard]) for shard in range(count)}
     generator = np.random.default_rng(seed)
     moments = np.cumsum(generator.exponential(between * scale, _HITS)).tolist()
@@ -429,15 +429,15 @@ def share_dead(
                 stage = Stage(at, ready[at][1])
                 done = now + scale * seconds.of([stage.prefix])
             end = moment if stage is None else min(done, moment)
-            dead += (end - now) * sum(not prefixes for prefixes in alive)
+            dead += (end - now) * sum(not chains for chains in alive)
             now = end
             if stage is not None and done <= moment:
-                alive[stage.shard].add(stage.prefix)
+                alive[stage.shard] = leaves((*alive[stage.shard], stage.prefix))
                 wanted[stage.shard] = growth.next(stage.shard, alive[stage.shard])
                 stage = None
         if dead > allowed:
             return None
-        alive[shard] = {prefix for prefix in alive[shard] if index not in prefix}
+        alive[shard] = without(alive[shard], index)
         wanted[shard] = growth.next(shard, alive[shard])
         if stage is not None and stage.shard == shard and index in stage.prefix:
             stage = None

@@ -202,15 +202,16 @@ def _train_here(parts: Parts, progress: Progress, until: float) -> int:
     """Passes come first and last, whatever the time: of models that serve, and of those that are deeper then."""
 
     def discarded(missing: Callable[[Inventory], Sequence[Stage]], until: float = math.inf) -> int:
-        inventory = _inventory(parts)
+        generation = 0
 
         def listed() -> Sequence[Stage]:
-            nonlocal inventory
+            nonlocal generation
             inventory = _inventory(parts)
+            generation = inventory.generation
             return missing(inventory)
 
         def trained(stage: Stage) -> bool | None:
-            if parts.latest.snapshot().generation != inventory.generation:
+            if parts.latest.snapshot().generation != generation:
                 return None  # by now another stage may be worth more, as of a shard that has none
             return _train_stage(parts, stage, progress)
 
