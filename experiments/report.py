@@ -1,7 +1,7 @@
-"""Generator of docs/results.md from committed results: each claim, our numbers and a verdict.
+"""Writer of the claims in experiments/README.md, from committed results: each claim, our numbers and a verdict.
 
-python -m experiments.report            write the page
-python -m experiments.report --check    compare the page; write nothing
+python -m experiments.report            write them
+python -m experiments.report --check    compare them; write nothing
 """
 
 from __future__ import annotations
@@ -15,25 +15,23 @@ from collections.abc import Iterator
 from experiments.findings import HOLDS, NOT, PART, Finding
 from experiments.runner import FOLDER, NAMES, TRAINED, results
 
-PATH = FOLDER.parent / "docs" / "results.md"
+PATH = FOLDER / "README.md"
 
-HEAD = """# The paper's results, beside ours
+HEAD = """## Claims
 
-Check here whether the paper's claims hold at a small scale: {verdicts}.
-In brackets is what the seeds leave open; links lead to the paper's numbers, tables and reasons.
-Experiments that train use two cores, MiniLM (6 layers) and a ViT of 2 M parameters, where the paper has RoBERTa-large
-and ViT-base. The others have the paper's sizes. `python -m experiments.report` writes this page.
+Of {verdicts}. In brackets is what the seeds leave open; links lead to the paper's words, tables and reasons.
 """
+"""Where it begins, the page is written anew."""
 
 
 def text() -> str:
-    """The page."""
+    """The page, with the claims at its end."""
     findings = [(name, finding, *_split(finding.verdict)) for name, finding in _findings()]
     counted = Counter(verdict for _, _, verdict, _ in findings)
-    verdicts = f"{counted[HOLDS]} of {len(findings)} hold, {counted[PART]} in part, {counted[NOT]} do not"
-    page = HEAD.replace("{verdicts}", verdicts)
+    verdicts = f"{len(findings)} claims {counted[HOLDS]} hold, {counted[PART]} in part, {counted[NOT]} do not"
+    page = PATH.read_text().partition(HEAD.partition("\n")[0])[0] + HEAD.replace("{verdicts}", verdicts)
     for group in (verdict for verdict in (HOLDS, PART, NOT) if counted[verdict]):
-        page += f"\n## {_capital(group)}\n\n"
+        page += f"\n### {_capital(group)}\n\n"
         page += "".join(_section(name, finding, told) for name, finding, verdict, told in findings if verdict == group)
     return page
 
@@ -51,7 +49,7 @@ def _findings() -> Iterator[tuple[str, Finding]]:
 
 
 def _section(name: str, finding: Finding, told: str) -> str:
-    return f"- **{finding.claim}** ([{name}](../experiments/{name}/README.md)). {_capital(told)}.\n"
+    return f"- **{finding.claim}** ([{name}]({name}/README.md)). {_capital(told)}.\n"
 
 
 def _capital(words: str) -> str:
@@ -59,11 +57,11 @@ def _capital(words: str) -> str:
 
 
 def main() -> None:
-    """Write the page, or compare it."""
+    """Write the claims, or compare them."""
     parser = argparse.ArgumentParser(prog="python -m experiments.report", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the page differs")
     if parser.parse_args().check:
-        sys.exit(int(not PATH.exists() or PATH.read_text() != text()))
+        sys.exit(int(PATH.read_text() != text()))
     PATH.write_text(text())
 
 
