@@ -83,10 +83,17 @@ class Client(AbstractContextManager["Client"]):
         """
         return self._ask("POST", "/v1/predict", {"inputs": _sent(inputs), "top": top})
 
-    def add(self, records: Sequence[Mapping[str, Any]], *, replace: bool = False, readmit: bool = False) -> Added:
+    def add(
+        self,
+        records: Sequence[Mapping[str, Any]],
+        *,
+        replace: bool = False,
+        readmit: bool = False,
+        new_labels: Sequence[str] = (),
+    ) -> Added:
         """Take more records in, as `Run.add`. After a ServerError it is unknown whether they came; for operators, who
         may `replace`, it does no harm to repeat it."""
-        body = {"records": [*records], "replace": replace, "readmit": readmit}
+        body = {"records": [*records], "replace": replace, "readmit": readmit, "new_labels": [*new_labels]}
         return _parsed(Added, self._ask("POST", "/v1/records", body))
 
     def delete(

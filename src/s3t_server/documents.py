@@ -148,6 +148,9 @@ class AdditionRequest(RequestBody):
         default=False, description="Rows may replace records of the same id. Needs the scope operate."
     )
     readmit: bool = Field(default=False, description="Deleted ids and people may come back. Needs the scope operate.")
+    new_labels: list[StrictStr] = Field(
+        default=[], max_length=MAX_NAMES, description="Labels that the run has from now on. Needs the scope operate."
+    )
 
 
 class PlannedRequest(Held):

@@ -151,14 +151,15 @@ RECORDS = group("records", prefix="/v1/records")
 @RECORDS.post("", status_code=HTTPStatus.CREATED, summary="Add records", responses=refusals(*OF_A_BODY))
 def add(asked: AdditionRequest, served: Served, caller: Annotated[Caller, Depends(Requires("add"))]) -> Added:
     """All of them, or, if anything is wrong, none. They are learned when the recipe says so, or by `s3t train`."""
-    if (asked.replace or asked.readmit) and not caller.may("operate"):
-        raise Refused(HTTPStatus.FORBIDDEN, "to replace or to readmit needs the scope operate, too")
+    if (asked.replace or asked.readmit or asked.new_labels) and not caller.may("operate"):
+        raise Refused(HTTPStatus.FORBIDDEN, "to replace, to readmit or to add labels needs the scope operate, too")
     most = served.settings.hold_records
     if asked.replace and most is not None and len(asked.records) > most:
         detail = f"replace deletes, and more than {most} records at once would need an approval; send fewer"
         raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
     rows = rows_of(asked.records, served.run.recipe, served.settings)
-    done = served.run.add(rows, replace=asked.replace, readmit=asked.readmit, train=False, wait=False)
+    options: dict[str, Any] = asked.model_dump(exclude={"records"})
+    done = served.run.add(rows, **options, train=False, wait=False)
     if done.deletion is not None:
         served.metrics.deleted(served.name, done.deletion.deleted)
     return done

@@ -53,6 +53,19 @@ def test_what_is_printed_if_the_recipe_has_them_learned_at_once(text_model, tmp_
     assert "not learned yet" not in learned
 
 
+def test_labels_that_come_later_are_named(text_model, tmp_path):
+    recipe = tiny.recipe(text_model, partition={"shards": 1}, method="ridge")
+    del recipe["sequences"]
+    s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table()).close()
+    more = tmp_path / "more.csv"
+    MORE.assign(label=["x", "y"]).to_csv(more, index=False)
+    assert "--new-labels" in str(problems("add", tmp_path / "run", "--data", more))
+    wanted = ("--data", more, "--new-labels", "x", "--new-labels", "y")
+    assert "addition 1: 2 records taken in" in invoke("add", tmp_path / "run", *wanted).stdout
+    planned = document("sync", tmp_path / "run", *wanted, "--dry-run", "--max-deletions", "100%")
+    assert (planned["unchanged"], planned["deletion"]["deleted"]) == (2, 24)
+
+
 def _full(*_arguments, **_options):
     raise OSError(28, "No space left on device")
 

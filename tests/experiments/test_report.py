@@ -1,4 +1,4 @@
-"""The claims in experiments/README.md are in step with the results, and a verdict follows what is found, whatever it is."""
+"""The claims in experiments/README.md are in step with the results; a verdict follows what is found, whatever it is."""
 
 import importlib
 import random

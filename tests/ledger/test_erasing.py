@@ -269,8 +269,8 @@ def test_what_was_announced_and_not_committed_is_erased_before_anything_counts_a
     assert state(ledger, 1) == "erased"
 
 
-STAY = """additions clones deleted depths exports generations held notes repairs requests sessions tokens visits
-    withdrawals"""
+STAY = """additions clones deleted depths exports generations held labels notes repairs requests sessions tokens
+    visits withdrawals"""
 """Tables of which no deletion of a record removes a row that says something of it."""
 
 

@@ -9,7 +9,7 @@ from s3t.core import Place, Stage
 from s3t.errors import IntegrityError
 from s3t.ledger import Clone, ExportRow, Ledger, Transaction, schema
 from s3t.ledger.rows import CHECKED
-from s3t.ledger.state import Checkpoint
+from s3t.ledger.state import Checkpoint, NewLabel
 from s3t.results.serving import Held, Token, Visit
 from tests.ledger.world import PERSON, PLACES, accept, an_export, taking, token
 
@@ -22,6 +22,7 @@ READS = {
     "generations": lambda transaction: transaction.history.log(),
     "requests": lambda transaction: transaction.history.request(b"r" * 32),
     "slices": lambda transaction: transaction.snapshot(),
+    "labels": lambda transaction: transaction.rows.all(NewLabel),
     "records": lambda transaction: [transaction.records_in(place) for place in PLACES],
     "deleted": lambda transaction: transaction.history.deleted_since(0),
     "erasing_records": lambda transaction: transaction.to_erase(),
@@ -51,6 +52,7 @@ def full(ledger):
         transaction.note_walked(0)
         transaction.rows.condemn(versions=[(PLACES[0], "2" * 64)])
         transaction.rows.add(Checkpoint(stage=STAGE, stage_key="3" * 64, key="4" * 64, digest="5" * 64, seconds=1.0))
+        transaction.rows.add(NewLabel(number=0, label="x", addition=1))
         transaction.rows.insert(schema.clones, [{"path": "/a", "host": "here", "beside": "1 2"}])
         holder = {"name": "caller", "scopes": ("predict",), "per_minute": None}
         transaction.rows.add(Token(digest=b"d" * 32, created_at=0.0, expires_at=60.0, revoked_at=None, **holder))

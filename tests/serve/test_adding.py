@@ -73,8 +73,8 @@ def test_they_are_learned_beside_the_server_by_policy_or_on_demand(by, path):
 def test_what_changes_or_comes_back_is_for_operators(path):
     """Their client may repeat a request of which it does not know whether it arrived."""
     with serving(path, open_scopes=("add",)) as client:
-        for asked in ("replace", "readmit"):
-            refused = client.post("/v1/records", json={"records": ROWS[:1], asked: True})
+        for asked in ({"replace": True}, {"readmit": True}, {"new_labels": ["x"]}):
+            refused = client.post("/v1/records", json={"records": ROWS[:1]} | asked)
             assert (refused.status_code, "operate" in refused.text) == (403, True)
     with serving(path, open_scopes=SCOPES) as served, Client(str(served.base_url)) as client:
         assert client.add(ROWS[:2], replace=True).addition == 1
@@ -97,3 +97,17 @@ def test_a_server_lets_records_go_when_their_time_is_over(text_model, tmp_path, 
     with serving(tmp_path / "run", open_scopes=SCOPES, repair=False) as client:
         wait_for(lambda: client.get("/v1/status").json()["records"] == 23)
         assert len(client.get("/v1/deletions").json()["deletions"]) == 2  # it is done once
+
+
+def test_labels_may_come_with_them(text_model, tmp_path):
+    recipe = tiny.recipe(text_model, **SMALL, method="ridge")
+    del recipe["sequences"]
+    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table()) as run:
+        run.train()
+    with serving(tmp_path / "run", open_scopes=SCOPES, repair=False) as served, Client(str(served.base_url)) as client:
+        rows = [row | {"label": "ax"[number % 2]} for number, row in enumerate(ROWS)]
+        with pytest.raises(s3t.InputError, match="--new-labels"):
+            client.add(rows)
+        assert client.add(rows, new_labels=["x"]).addition == 1
+        (answer,) = client.predict(["w1"])["predictions"]
+        assert set(answer["probabilities"]) == {"a", "b", "c", "x"}

@@ -65,6 +65,10 @@ QueryOption = Annotated[
 ReadmitOption = Annotated[
     bool, Option("--readmit", help="Also take in ids and people that were deleted: they came back.")
 ]
+NewLabelsOption = Annotated[
+    list[str] | None,
+    Option("--new-labels", metavar="LABEL", help="ridge: a label that the run has from now on. Repeatable."),
+]
 DryRunOption = Annotated[bool, Option("--dry-run", help="Say what it would cost, and change nothing.")]
 RecordOption = Annotated[
     list[str] | None, Option(metavar="ID", help="A record; may be repeated; - reads them from stdin, one a line.")

@@ -26,6 +26,7 @@ from s3t.cli.options import (
     DryRunOption,
     GpusOption,
     MovedOption,
+    NewLabelsOption,
     OnOption,
     QueryOption,
     ReadmitOption,
@@ -135,6 +136,7 @@ def add(
         bool, Option("--replace", help="Rows whose id is there are changes: the old record is deleted for the new one.")
     ] = False,
     readmit: ReadmitOption = False,
+    new_labels: NewLabelsOption = None,
     moved: MovedOption = False,
 ) -> Iterator[Output]:
     """Take more records in, each in the slice that the run's secret names: all of FILE, or, if anything is wrong, none.
@@ -143,7 +145,8 @@ def add(
     answers as before. An id that is there, and a name that was deleted, are refused, unless options say otherwise.
     """
     with s3t.Run.open(run, moved=moved) as target:
-        done = target.add(data_of(data, query), replace=replace, readmit=readmit, progress=ProgressBar())
+        asked: dict[str, Any] = {"replace": replace, "readmit": readmit, "new_labels": new_labels or ()}
+        done = target.add(data_of(data, query), **asked, progress=ProgressBar())
         status = None if done.training is None else target.status()
     yield from _told_of(done, status, run)
 
@@ -153,6 +156,7 @@ def sync(
     data: Annotated[str, Option(metavar="TABLE", help="All records that the run is to hold, as for s3t init.")],
     query: QueryOption = None,
     readmit: ReadmitOption = False,
+    new_labels: NewLabelsOption = None,
     max_deletions: Annotated[
         str, Option(metavar="SHARE", help="Refuse if more of the run's records are gone or have changed.")
     ] = "1%",
@@ -169,8 +173,8 @@ def sync(
     """
     with s3t.Run.open(run, moved=moved) as target:
         most = share_of(max_deletions, "--max-deletions")
-        asked: dict[str, Any] = {"readmit": readmit, "max_deletions": most, "dry_run": dry_run}
-        done = target.sync(data_of(data, query), **asked, progress=ProgressBar())
+        asked: dict[str, Any] = {"readmit": readmit, "new_labels": new_labels or (), "max_deletions": most}
+        done = target.sync(data_of(data, query), **asked, dry_run=dry_run, progress=ProgressBar())
         status = None if done.training is None else target.status()
     yield from _told_of(done, status, run)
 

@@ -183,8 +183,11 @@ class KeyInputs:
     training_part: dict[str, Any]
 
 
-def stage_key(inputs: KeyInputs, stage: Stage, *, slice_digests: Sequence[str], parents: Sequence[str]) -> str:
-    """The key of a stage, 64 hexadecimal digits, from the digests of its places and the keys of its parents."""
+def stage_key(
+    inputs: KeyInputs, stage: Stage, *, slice_digests: Sequence[str], parents: Sequence[str], labels: Sequence[str] = ()
+) -> str:
+    """The key of a stage, 64 hexadecimal digits, from the digests of its places, the keys of its parents, and the
+    labels that were added until then."""
     content = {
         "format": KEY_FORMAT,
         "base": inputs.base_digest,
@@ -196,6 +199,7 @@ def stage_key(inputs: KeyInputs, stage: Stage, *, slice_digests: Sequence[str], 
         "kind": stage.kind,
         **({"reads": stage.reads} if stage.reads else {}),
         **({"seen": stage.seen} if stage.seen else {}),
+        **({"labels": [*labels]} if labels else {}),
     }
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hmac.new(inputs.secret.key("stage"), text.encode(), sha256).hexdigest()

@@ -28,7 +28,7 @@ from sqlalchemy import (
 from sqlalchemy.schema import SchemaItem
 
 from s3t.core import Kind, Place, Stage
-from s3t.ledger.state import Checkpoint, Clone, DepthChange, ExportRow, RecordRow
+from s3t.ledger.state import Checkpoint, Clone, DepthChange, ExportRow, NewLabel, RecordRow
 from s3t.results.log import AdditionEntry
 from s3t.results.serving import Held, Repair, Token, Visit
 
@@ -211,6 +211,9 @@ slices = _table(
 
 additions = _table_of(AdditionEntry, "additions", key="addition", checked=False)
 """Additions, for the log. Nothing is decided by them, so they have no check."""
+
+labels = _table_of(NewLabel, "labels", key="number")
+"""Labels beside those of init."""
 
 records = _table_of(
     RecordRow,

@@ -40,6 +40,16 @@ class SliceState:
 
 
 @dataclass(frozen=True, kw_only=True)
+class NewLabel:
+    """A label that came with an addition. It was declared, so it stays when no record has it any more."""
+
+    number: int
+    """Its place behind the labels of init."""
+    label: str
+    addition: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class LiveStages:
     """Stages that are committed and not tainted."""
 
@@ -63,6 +73,7 @@ class Snapshot:
     changes: int
     """Counter; two snapshots with the same number are equal."""
     slices: Mapping[Place, SliceState]
+    new_labels: tuple[NewLabel, ...]
     live: LiveStages
     learned: int
     """Newest addition that models are to be trained on."""
@@ -155,6 +166,10 @@ class Snapshot:
     def seen(self, stage: Stage) -> dict[Place, SliceState]:
         return {place: self.slices[place] for place in stage.places}
 
+    def labels_of(self, stage: Stage) -> tuple[str, ...]:
+        """The labels, beside those of init, that what is made of a segment knows."""
+        return tuple(new.label for new in self.new_labels if new.addition <= stage.seen)
+
     def still_has(self, stages: Mapping[Stage, str]) -> bool:
         """True if stages are alive under the same keys; their answers may then be used."""
         return all(self.stages.get(stage) == key for stage, key in stages.items())
@@ -221,6 +236,8 @@ class Incoming:
 
     slices: Mapping[Place, SliceState]
     """`after` is left to the ledger."""
+    labels: Sequence[str]
+    """Labels that come with them, if they are not there by then."""
     records: Iterable[RecordRow]
     back: Mapping[bytes, int]
     """Tokens that were deleted, by these generations, and are to come back."""

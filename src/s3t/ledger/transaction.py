@@ -40,6 +40,7 @@ from s3t.ledger.state import (
     Incoming,
     LiveStages,
     Located,
+    NewLabel,
     RecordRow,
     SliceState,
     Snapshot,
@@ -99,6 +100,7 @@ class Transaction:
             generation=last.generation,
             changes=changes,
             slices=slices,
+            new_labels=tuple(self.rows.all(NewLabel) if any(place.segment for place in slices) else ()),
             live=self._read_live(),
             learned=self.rows.note(LEARNED),
             walked=self.rows.note(WALKED),
@@ -284,12 +286,16 @@ class Transaction:
             gone = self.gone(tokens, {row.subject for row in some if row.subject})
             if self.places_of(tokens) or not gone.items() <= addition.back.items():
                 return False
+        number, known = max(place.segment for place in addition.slices), self.snapshot().new_labels
+        new = [label for label in addition.labels if label not in {each.label for each in known}]
+        for place, label in enumerate(new, start=len(known)):
+            self.rows.add(NewLabel(number=place, label=label, addition=number))
         after = self.snapshot().generation
         slices = {place: replace(state, after=after) for place, state in addition.slices.items()}
         write_slices(self.rows, slices, addition.records)
         self.note_removed(versions=versions)
         entry = AdditionEntry(
-            addition=max(place.segment for place in slices),
+            addition=number,
             added_at=utc(self.rows.now()),
             records=sum(state.records for state in slices.values()),
             readmitted=addition.readmitted,

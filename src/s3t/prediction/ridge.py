@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, Self, TypeAlias
 import torch
 from scipy.optimize import minimize
 from torch import Tensor
-from torch.nn.functional import one_hot
+from torch.nn.functional import one_hot, pad
 
 from s3t.events import Progress, WorkStep, silent
 from s3t.models.adapters import StageTensors
@@ -87,6 +87,10 @@ class Sums(NamedTuple):
     def plus(self, other: Sums) -> Sums:
         return Sums(self.gram + other.gram, self.products + other.products)
 
+    def with_outputs(self, outputs: int) -> Sums:
+        """With outputs for labels that came later."""
+        return Sums(self.gram, pad(self.products, (0, outputs - self.products.shape[1])))
+
     def solver(self, width: int) -> Solver:
         """A function from a penalty to weights of the first `width` features, width x C, and biases, C. Biases are not
         penalised.
@@ -114,6 +118,9 @@ class FeatureRows(NamedTuple):
     """Labels, U; or numbers, U x C."""
     outputs: int
     """C."""
+
+    def with_outputs(self, outputs: int) -> FeatureRows:
+        return self._replace(outputs=outputs)
 
     def sums(self) -> Sums:
         features, size = self.features, self.features.shape[1]
@@ -242,6 +249,11 @@ class Part(NamedTuple):
     slices: Tensor
     """For each record of the sample the number of its slice within the part."""
 
+    def with_outputs(self, outputs: int) -> Part:
+        """The part, with outputs for labels that came later."""
+        rows = None if self.rows is None else self.rows.with_outputs(outputs)
+        return self._replace(records=self.records.with_outputs(outputs), rows=rows)
+
     def sampled_from(self, slices: Sequence[bool]) -> Part:
         """The part, its sample from some of the slices alone."""
         chosen = torch.tensor(slices)[self.slices]
@@ -290,7 +302,7 @@ def part_of(
             rows = _sample(len(features), SAMPLE)
             samples.append((features[rows], targets[rows], torch.full((len(rows),), place)))
             if GRAM in left.block:
-                yield Sums(left.block[GRAM], left.block[PRODUCTS])
+                yield Sums(left.block[GRAM], left.block[PRODUCTS]).with_outputs(outputs)
             else:
                 yield FeatureRows(projection.of(features), targets, outputs)
 

@@ -372,7 +372,8 @@ class Checks:
         named, keys = functools.partial(label_of, labels=by_value), set(map(comparison_key, by_value))
         other, whose = "a declared one", "declared labels; declare it"
         if self._fixed is not None:
-            other, whose = "the run's", "run's labels, fixed at init; drop the row"
+            more = "fixed at init" if recipe.method.trains else "to which `s3t add --new-labels` adds"
+            other, whose = "the run's", f"run's labels, {more}; drop the row"
 
         def label(cell: Any) -> Any:
             if target.column == "categories":

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 from s3t.aftermath import EXCHANGED, NOTHING_CHANGED, OUT_OF_USE, TAKEN_IN, after_refusal
 from s3t.core import Place
 from s3t.deletion.acceptance import Request
-from s3t.errors import IntegrityError, RecipeError, S3TError
+from s3t.errors import InputError, IntegrityError, RecipeError, S3TError
 from s3t.events import Progress, silent
 from s3t.ledger import Incoming, SliceState
 from s3t.ledger.filling import WaitingRecords, record_rows
 from s3t.ledger.locks import hold
 from s3t.ledger.presence import Leaving, Overtaken, Uses
+from s3t.recipe.labels import alike, name_of
 from s3t.results.changes import Added
 from s3t.run.deleting import MAX_EXPIRED, check_expiry, check_share, deletion_of, repaired
 from s3t.run.reporting import inventory_now
@@ -29,7 +30,7 @@ from s3t.store.disk import storage_errors
 from s3t.store.rows import WINDOW_ROWS, Cells, contents
 from s3t.store.slices import copies_in_order, slice_digest
 from s3t.store.spill import Spill
-from s3t.wording import counted
+from s3t.wording import counted, hours_in_words
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,6 +61,7 @@ def add(
     *,
     replace: bool = False,
     readmit: bool = False,
+    new_labels: Sequence[str] = (),
     train: bool = True,
     wait: bool = True,
     progress: Progress | None = None,
@@ -69,21 +71,32 @@ def add(
     training, or its error, which takes nothing of the addition back.
 
     Args:
-        data: as for `create`, with the same columns. Labels are those of the run.
+        data: as for `create`, with the same columns. Labels are those of the run, or `new_labels`.
         replace: an id that the run holds is no error: if anything of its row has changed, the record is deleted, and
             taken in as it is now, in one step.
         readmit: ids and subjects that were deleted are no error: they came back.
+        new_labels: labels that the run has from now on, behind its others. Of classifications by `method: ridge`; other
+            heads have as many outputs as at `init`.
         train: False: learn nothing now, and repair nothing; `due` says if the first is to be done.
         wait: as for `delete`, of what is replaced.
 
     Raises:
-        InputError: with all problems of the data; ids that the run holds, or names that were deleted from it.
+        InputError: with all problems of the data; ids that the run holds, or names that were deleted from it; labels
+            that it cannot take.
         KeyDestroyedError: the run's secret was destroyed.
     """
     if replace:
         _check_ids(run.parts)
-    progress = progress or silent
-    return _changed(run.parts, data, replace=replace, readmit=readmit, train=train, wait=wait, progress=progress)
+    return _changed(
+        run.parts,
+        data,
+        replace=replace,
+        readmit=readmit,
+        new_labels=new_labels,
+        train=train,
+        wait=wait,
+        progress=progress or silent,
+    )
 
 
 def sync(
@@ -91,6 +104,7 @@ def sync(
     data: Data,
     *,
     readmit: bool = False,
+    new_labels: Sequence[str] = (),
     max_deletions: float = MAX_DELETIONS,
     dry_run: bool = False,
     train: bool = True,
@@ -101,7 +115,7 @@ def sync(
 
     Args:
         data: the whole table; as for `add`.
-        readmit: as for `add`.
+        readmit, new_labels: as for `add`.
         max_deletions: share of the run's records that may be gone or changed, or, if it is above 10 %, have expired;
             with more, nothing is done.
         dry_run: say what would happen, and do nothing.
@@ -116,6 +130,7 @@ def sync(
         data,
         replace=True,
         readmit=readmit,
+        new_labels=new_labels,
         most=max_deletions,
         dry_run=dry_run,
         train=train,
@@ -134,6 +149,8 @@ class _Change:
     """Ids that the run holds are no problem."""
     readmit: bool
     """Names that were deleted are no problem."""
+    new_labels: Sequence[str] = ()
+    """Labels that come with the data, behind those of the run."""
     back: dict[bytes, int] = field(default_factory=dict)
     """Deleted tokens that come back, and the generations that deleted them."""
     readmitted: int = 0
@@ -176,6 +193,7 @@ def _changed(
     *,
     replace: bool,
     readmit: bool,
+    new_labels: Sequence[str] = (),
     most: float | None = None,
     dry_run: bool = False,
     train: bool,
@@ -196,7 +214,8 @@ def _changed(
 
         partition = parts.recipe.partition
         split = Split(records, secret=parts.secret, shards=partition.shards, slices=partition.slices)
-        change = _Change(split=split, whole=most is not None, replace=replace, readmit=readmit)
+        new = _new_labels(parts, new_labels)
+        change = _Change(split=split, whole=most is not None, replace=replace, readmit=readmit, new_labels=new)
         _check(parts, data, change)
         _compare(parts, change)
         if most is not None:
@@ -270,11 +289,11 @@ def _check(parts: Parts, data: Data, change: _Change) -> None:
     """Check the records, and divide them into slices."""
     from s3t.records.ingest import Checks  # here: it imports pyarrow, which a short command should not wait for
 
-    recipe, count = parts.recipe, 0
+    recipe, labels, count = parts.recipe, parts.labels_at(parts.latest.snapshot()), 0
     retention = recipe.retention if change.whole else None
     problems: Problems | None = None
     grouped: list[tuple[int, bytes, Sequence[int]]] = []
-    for records in Checks(recipe, fixed=parts.description.labels, old=change.whole).windows(data):
+    for records in Checks(recipe, fixed=(*labels, *change.new_labels), old=change.whole).windows(data):
         numbers: Sequence[int] = range(count, count := count + records.rows.num_rows)
         if retention is not None:
             records, numbers = _since(records, given := numbers, retention.oldest())
@@ -291,6 +310,28 @@ def _check(parts: Parts, data: Data, change: _Change) -> None:
             if not slices.get(owner, set()) <= {*among}:
                 problems.add(_MOVED, number)
         problems.refuse()
+
+
+def _new_labels(parts: Parts, given: Sequence[str]) -> list[str]:
+    """Those of some labels that the run does not have, if it can take them."""
+    recipe, known = parts.recipe, parts.labels_at(parts.latest.snapshot())
+    if isinstance(given, str):
+        raise InputError("the new labels", f"are the text {given!r}; give a list")
+    if not (new := [label for label in dict.fromkeys(given) if label not in known]):
+        return new
+    if recipe.method.trains or not recipe.task.target.softmax_over_labels:
+        with parts.ledger.reading() as transaction:
+            hours = hours_in_words(transaction.history.training_seconds() / 3600)
+        what = f"method {recipe.method} has heads for the labels of init alone ({recipe.task})"
+        raise InputError("the new labels", f"{what}; make a new run with more: training took {hours} here")
+    names = recipe.label_names or {}
+    problems = [f"{label!r} is blank, or no text" for label in new if name_of(label) != label]
+    groups = [] if problems else alike([*known, *names, *new])
+    problems += [f"{' and '.join(map(repr, group))} differ in unseen characters alone" for group in groups]
+    problems += [f"{label!r} stands for {names[label]!r} (label_names)" for label in new if label in names]
+    if problems:
+        raise InputError("the new labels", problems)
+    return new
 
 
 def _noticed(recipe: Recipe, change: _Change) -> tuple[str, ...]:
@@ -458,7 +499,14 @@ def _put(
         every = parts.recipe.additions.learn_every
         return parts.deleter.exchange(
             request,
-            Incoming(slices=states, records=waiting, back=change.back, readmitted=change.readmitted, learn_every=every),
+            Incoming(
+                slices=states,
+                labels=change.new_labels,
+                records=waiting,
+                back=change.back,
+                readmitted=change.readmitted,
+                learn_every=every,
+            ),
         )
     except BaseException:
         # Current ones are left out. Whoever took the lock may have erased some.

@@ -71,6 +71,8 @@ class Answerer:
                 with self.parts.presence.working(recent, uses_of(recent, members)) as work:
                     answer = self._answer(State(recent, members, work, ExitStack()), inputs, progress)
                 now = self.parts.upkeep.erase_due()
+                if now.new_labels != recent.new_labels:
+                    raise Overtaken
                 if uses_of(recent, members).intact_at(now) and self._members(now, prefixes) == members:
                     return replace(answer, generation=now.generation)
         return self.computed(prefixes, lambda state: self._answer(state, inputs, progress))
@@ -140,7 +142,7 @@ class Answerer:
         self, state: State, inputs: IngestedInputs, progress: Progress, computer: Computer | None = None
     ) -> Predictions:
         now, members, work, _ = state
-        features, computer, answers = inputs.features, computer or self.workshop, self._answers
+        features, computer, answers = inputs.features, computer or self.workshop, self._answers(now)
         steps = features.num_rows * len(set(now.readers(members).values()))
         with telling(progress, f"predicting {counted(features.num_rows, 'input')}", steps):
             counts = computer.counts(features)
@@ -163,7 +165,8 @@ class Answerer:
 
     def labelled(self, data: Data) -> pa.Table:
         """Features and labels of data; or all of its problems."""
-        return ingest_labelled(data, self.parts.recipe, labels=self.parts.description.labels).rows
+        labels = self.parts.labels_at(self.parts.latest.snapshot())
+        return ingest_labelled(data, self.parts.recipe, labels=labels).rows
 
     def evaluate(self, state: State, rows: pa.Table, *, per_depth: bool, progress: Progress) -> Evaluation:
         now, members, work, _ = state
@@ -194,7 +197,7 @@ class Answerer:
 
         `logits` has those of the members, and with `per_depth` of all their links, each N x C.
         """
-        answers, counts = self._answers, self.workshop.counts(rows)
+        answers, counts = self._answers(now), self.workshop.counts(rows)
         expected = answers.target.expected(rows)
 
         def answered(stages: Collection[Stage]) -> tuple[Any, ...]:
@@ -254,9 +257,8 @@ class Answerer:
         """The run's base model, loaded when it is first needed."""
         return self.parts.loaded.get()
 
-    @property
-    def _answers(self) -> Answers:
-        return Answers.of(self.parts.recipe, self.parts.description.labels)
+    def _answers(self, now: Snapshot) -> Answers:
+        return Answers.of(self.parts.recipe, self.parts.labels_at(now))
 
     def _members(self, now: Snapshot, prefixes: Prefixes | None) -> list[Stage]:
         inventory, settings = self.parts.latest.answering(now), self.parts.recipe.prediction

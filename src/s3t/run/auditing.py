@@ -168,7 +168,8 @@ def _stage_problems(
         yield "its parent is not alive"
         return
     today, parents = [digests[place] for place in stage.places], [keys[parent] for parent in stage.parents]
-    keys[stage] = stage_key(parts.key_inputs, stage, slice_digests=today, parents=parents)
+    labels = snapshot.labels_of(stage)
+    keys[stage] = stage_key(parts.key_inputs, stage, slice_digests=today, parents=parents, labels=labels)
     if keys[stage] != snapshot.stages[stage]:
         yield "its key is not the one that today's slices ask for"
         return

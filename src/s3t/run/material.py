@@ -124,12 +124,12 @@ class Material:
                 progress=progress,
             )[border]
 
-    def slice(self, place: Place, digest: str) -> EncodedSlice:
-        """A slice's records, from a file that is what the ledger says it is."""
+    def slice(self, place: Place, digest: str, new_labels: Sequence[str] = ()) -> EncodedSlice:
+        """A slice's records, from a file that is what the ledger says it is. `new_labels` are behind those of init."""
         with self._remembering:
             known = self._encoded.get(place)
         if known is None or known.digest != digest:
-            known = self._encode(place, digest, self.slices.read(place, digest))
+            known = self._encode(place, digest, self.slices.read(place, digest), [*self.labels, *new_labels])
             with self._remembering:  # the ledger's watcher forgets meanwhile
                 others = [other for other in self._encoded if other.shard != place.shard]  # one shard in memory
                 for other in others:
@@ -142,7 +142,7 @@ class Material:
         pixels = augmented(record["pixel_values"], crop=image.crop, flip=image.flip, seed=seed, record=token)
         return {"pixel_values": pixels}
 
-    def _encode(self, place: Place, digest: str, rows: pa.Table) -> EncodedSlice:
+    def _encode(self, place: Place, digest: str, rows: pa.Table, labels: Sequence[str]) -> EncodedSlice:
         encode = self.encoder.encode_later if self.recipe.training.trunk_cache else self.encoder.encode
         records, ids = encode(rows), rows["record"].to_pylist()
         lengths = [tokens(record) for record in records] if self.recipe.task.inputs.has_tokens else None
@@ -150,7 +150,7 @@ class Material:
             place=place,
             digest=digest,
             records=records,
-            targets=self.recipe.task.target.targets(rows, records, self.labels),
+            targets=self.recipe.task.target.targets(rows, records, labels),
             lengths=lengths,
             replayed=replayed(ids, self.recipe.method.replay, secret=self.secret),
             tokens=[self.secret.token("augment", "record", record) for record in ids if self.recipe.image.is_augmented],

@@ -256,6 +256,10 @@ class Parts:
         """The recipe, with the budget and the policy of repair that the run has now."""
         return self.orders.described().present(self.recipe)
 
+    def labels_at(self, now: Snapshot) -> tuple[str, ...]:
+        """The label set in the order of a head's outputs: that of init, and what additions brought."""
+        return (*self.description.labels, *(new.label for new in now.new_labels))
+
     @property
     def public(self) -> Public | None:
         """The public records, if stages are tried on some."""

@@ -194,7 +194,7 @@ class Run:
     @property
     def labels(self) -> tuple[str, ...]:
         """The label set in the head's order; empty for a regression."""
-        return self.parts.description.labels
+        return self.parts.labels_at(self.parts.latest.snapshot())
 
     @property
     def approvals(self) -> Approvals:

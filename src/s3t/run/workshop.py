@@ -132,11 +132,12 @@ class Workshop:
         digests = snapshot.digests(stage)
         chains = [self._artifacts(parent, snapshot) for parent in stage.parents]
         above = [chain[-1].manifest for chain in chains]
-        key = stage_key(self._inputs, stage, slice_digests=digests, parents=[manifest.key for manifest in above])
+        labels, parents = snapshot.labels_of(stage), [manifest.key for manifest in above]
+        key = stage_key(self._inputs, stage, slice_digests=digests, parents=parents, labels=labels)
         blocks = [blocks_of(self._recipe, parent, chain) for parent, chain in zip(stage.parents, chains, strict=True)]
         training, steps, score = self._recipe.training, 0, None
         if stage.kind != "model":
-            tensors = self._of_slice(stage, digests[0], blocks, progress)
+            tensors = self._of_slice(stage, digests[0], blocks, labels, progress)
         else:
             models = {**blocks[0]} if blocks else {}
             block = self._recipe.trained_block(stage.depth)
@@ -204,11 +205,13 @@ class Workshop:
         """For each input, True if it has more tokens than max_length."""
         return self.encoder.cut(rows).longer
 
-    def _of_slice(self, stage: Stage, digest: str, models: Sequence[BlockTensors], progress: Progress) -> StageTensors:
+    def _of_slice(
+        self, stage: Stage, digest: str, models: Sequence[BlockTensors], new_labels: Sequence[str], progress: Progress
+    ) -> StageTensors:
         """Class means, statistics or a readout of one slice; a readout's models have the given blocks."""
         training, features_of = self._recipe.training, self._features_of(stage.kind)
         with self._turn, exact_numerics(self.device, training), self.model.mounted(mean_of(models, self.model.adapter)):
-            contents = self.material.slice(stage.places[0], digest)
+            contents = self.material.slice(stage.places[0], digest, new_labels)
             features, targets = slice_features(
                 self.model, contents, self.encoder, features_of, batch_size=training.batch_size, progress=progress
             )
@@ -216,7 +219,8 @@ class Workshop:
                 self.material.forget([contents.place])  # no other stage reads it, and all slices may not fit in memory
             if stage.kind == "prototypes":
                 return prototypes(features, targets, labels=len(self._labels))
-            return statistics(features, targets, outputs=self.model.base.answers, projection=self._projection)
+            outputs = self.model.base.answers + len(new_labels)
+            return statistics(features, targets, outputs=outputs, projection=self._projection)
 
     def chain(self, models: Sequence[Stage], snapshot: Snapshot, progress: Progress = silent) -> list[Any]:
         """The links of a live prefix, ready to answer, or of the mean of several, which has no head but a solved one;
@@ -272,7 +276,7 @@ class Workshop:
         # Not mounted: no other thread has blocks on the model meanwhile, and to leave costs a tenth of a single answer.
         with exact_numerics(self.device, self._recipe.training), torch.inference_mode():
             heads = [self._head(stage, snapshot, progress) for stage in stages]
-            return self._read(self._features_of(stages[0].kind), [(nullcontext, heads)], inputs, progress)
+            return self._read(self._features_of(stages[0].kind), [(nullcontext, heads)], snapshot, inputs, progress)
 
     def _answers_of_solved(
         self, groups: Sequence[tuple[Stage, ...]], snapshot: Snapshot, inputs: pa.Table, progress: Progress
@@ -281,18 +285,20 @@ class Workshop:
         chains = [self.chain(models, snapshot, progress) for models in groups]
         heads = [[self._of_readouts(models, snapshot, progress, lambda head: head)] for models in groups]
         ons = [partial(self.ensemble.side_by_side, [chain]) for chain in chains]
-        return self._read(self._features_of("readout"), list(zip(ons, heads, strict=True)), inputs, progress)
+        return self._read(self._features_of("readout"), list(zip(ons, heads, strict=True)), snapshot, inputs, progress)
 
     def _read(
         self,
         features: FeatureMap | HeadInputs,
         passes: Sequence[tuple[Callable[[], AbstractContextManager[Any]], Sequence[Nearest | LinearHead]]],
+        snapshot: Snapshot,
         inputs: pa.Table,
         progress: Progress,
     ) -> Scores:
         """Logits of heads: within each context a pass, whose features all of its heads read."""
         count = sum(len(heads) for _, heads in passes)
-        logits: Scores = np.full((count, self._windows.answers(inputs), self.model.base.answers), np.nan)
+        outputs = self.model.base.answers + len(snapshot.new_labels)
+        logits: Scores = np.full((count, self._windows.answers(inputs), outputs), np.nan)
         for window in self._windows.of(inputs, self.device):
             places = itertools.count()
             for on, heads in passes:
@@ -301,7 +307,9 @@ class Workshop:
                     for rows, batch in window:
                         found = features.of(self.model.passes, batch).cpu()
                         for number, head in numbered:
-                            logits[number, rows] = head.logits(found).numpy()
+                            own = head.logits(found).numpy()
+                            logits[number, rows, : own.shape[1]] = own
+                            logits[number, rows, own.shape[1] :] = -np.inf  # labels of which nothing was learned yet
                         progress(WorkStep(count=len(rows) * len(heads)))
         return logits
 
@@ -353,14 +361,18 @@ class Workshop:
         self, stages: Sequence[Stage], snapshot: Snapshot, progress: Progress, *, tune: Sequence[bool]
     ) -> list[Part]:
         """What some slices left, in parts, each with samples of the slices that tune the head."""
-        outputs, projection, parts = self.model.base.answers, self._projection, []
+        projection, parts = self._projection, []
+
+        def outputs(some: Iterable[Stage]) -> int:
+            return self.model.base.answers + max((len(snapshot.labels_of(stage)) for stage in some), default=0)
+
         for places in parted([stage.places[0].slice for stage in stages]):
             links = [stages[place] for place in places]
             part = partial(
-                part_of, self._left(links, snapshot), outputs=outputs, projection=projection, progress=progress
+                part_of, self._left(links, snapshot), outputs=outputs(links), projection=projection, progress=progress
             )
             made = self._parts.of(tuple(snapshot.stages[link] for link in links), part)
-            parts.append(made.sampled_from([tune[place] for place in places]))
+            parts.append(made.with_outputs(outputs(stages)).sampled_from([tune[place] for place in places]))
         return parts
 
     def _left(self, stages: Iterable[Stage], snapshot: Snapshot) -> Iterator[StageTensors]:
