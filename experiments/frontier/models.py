@@ -60,6 +60,6 @@ def ridge_heads(run: s3t.Run) -> Logits:
         ons = [partial(workshop.ensemble.side_by_side, [chain]) for chain in chains]
         heads = [[head(now, member)] for member in members]
         passes = list(zip(ons, heads, strict=True))
-        return workshop._read(workshop._features_of("readout"), passes, rows, silent)
+        return workshop._read(workshop._features_of("readout"), passes, now, rows, silent)
 
     return logits
