@@ -152,7 +152,9 @@ def systems_of(recipe: Recipe, *, records: int, layers: int) -> tuple[dict[str, 
     kept = recipe.model_dump(mode="json", exclude_unset=True, exclude=_OF_ITS_OWN)
     if recipe.method == method_named(recipe.method.name):
         own["method"] = recipe.method.name
-    found, shapes, problems = {OWN: own}, [_shape(recipe)], {}
+    found, shapes, problems = {OWN: own}, [_shape(recipe)], dict[str, str]()
+    if recipe.partition.group is not None:
+        problems["partition.group"] = "all records are deleted alike, and go to slices by their hash alone"
     for name, change in changes.items():
         fields = with_values(kept, change)
         if "ridge" in (change["method"], change.get("head")) and "training" in fields:  # which has no weights

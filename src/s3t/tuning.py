@@ -55,7 +55,9 @@ class Choice:
 
     def drawn(self, trial: Any) -> Any:
         if self.kind == "one of":
-            return trial.suggest_categorical(self.field, self.values)
+            return self.values[
+                trial.suggest_categorical(self.field, range(len(self.values)))
+            ]  # Optuna takes no mapping
         low, high = self.values
         whole = isinstance(low, int) and isinstance(high, int)
         suggest = trial.suggest_int if whole else trial.suggest_float
@@ -193,6 +195,7 @@ def tune(
         values = {choice.field: choice.drawn(trial) for choice in space}
         place, started = folder / f"trial-{trial.number}", time.monotonic()
         remove_run(place)
+        trial.set_user_attr("values", values)
         try:
             recipe = with_values(fields, values | {"partition.salt": SALT})
             with Run.create(place, recipe=recipe, data=data, public_data=True) as run:
@@ -203,7 +206,7 @@ def tune(
             trial.set_user_attr("seconds", time.monotonic() - started)
             raise
         except BaseException:
-            study.enqueue_trial(values)  # the next call begins with it
+            study.enqueue_trial(trial.params)  # the next call begins with it
             raise
         finally:
             remove_run(place)
@@ -288,7 +291,9 @@ def _study(folder: Path, about: str, space: Sequence[Choice], *, sampler: str, s
             study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
             study.enqueue_trial(trial.params)
     if sampler == "grid":
-        study.sampler = optuna.samplers.GridSampler({choice.field: choice.values for choice in space}, seed=seed)
+        study.sampler = optuna.samplers.GridSampler(
+            {choice.field: range(len(choice.values)) for choice in space}, seed=seed
+        )
     else:  # after a stop it shall not draw again what it drew before
         study.sampler = optuna.samplers.TPESampler(seed=seed + len(study.trials))
     return study
@@ -299,7 +304,7 @@ def _done(study: Any) -> tuple[Trial, ...]:
     return tuple(
         Trial(
             number=trial.number,
-            values=trial.params,
+            values=trial.user_attrs["values"],
             score=trial.value,
             seconds=trial.user_attrs["seconds"],
             problem=trial.user_attrs.get("problem"),

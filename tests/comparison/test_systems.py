@@ -39,6 +39,13 @@ def test_of_labels_and_numbers_all_methods_are_compared(recipe):
     assert recipe_from(found["s3t 1 x 3"]).adapter.rank == 2
 
 
+def test_groups_are_left_out_in_words():
+    group = {"column": "age", "slices": {"young": [0], "other": [1, 2]}}
+    found, problems = systems(tiny.recipe("m", partition={"shards": 2, "slices": 3, "group": group}))
+    assert recipe_from(found[OWN]).partition.group is None
+    assert "all records are deleted alike" in problems["partition.group"]
+
+
 def test_of_language_models_ridge_is_left_out_in_words():
     found, problems = systems(language_recipe("m"))
     assert found.keys() == {OWN, "full", *TRAINED}

@@ -1,5 +1,6 @@
 """`s3t tune` on tiny models: real trials, real Optuna, and private data refused."""
 
+import warnings
 from itertools import product
 
 import pytest
@@ -85,11 +86,13 @@ def test_a_trial_that_was_stopped_is_made_again(world, monkeypatch):
 
 
 def test_a_recipe_that_cannot_be_trained_is_a_trial_without_a_score(world):
-    found = world.tune({"adapter.layers_per_slice": [1, 9]}, sampler="grid")
-    scores = {trial.values["adapter.layers_per_slice"]: trial for trial in found.trials}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)  # Optuna's, of values that are mappings
+        found = world.tune({"adapter": [{"layers_per_slice": 1}, {"layers_per_slice": 9}]}, sampler="grid")
+    scores = {trial.values["adapter"]["layers_per_slice"]: trial for trial in found.trials}
     assert scores[9].score is None
     assert "layers_per_slice" in scores[9].problem
-    assert found.best.values == {"adapter.layers_per_slice": 1}
+    assert found.best.values == {"adapter": {"layers_per_slice": 1}}
     with pytest.raises(InputError, match="no trial could be trained"):
         world.tune({"adapter.layers_per_slice": [8, 9]}, sampler="grid", folder=world.folder / "none")
 
