@@ -157,7 +157,7 @@ class Compared:
     """Answers of one computation of the members' logits."""
 
     def __init__(self, run: s3t.Run, stages: list[Stage], logits: Scores) -> None:
-        settings = Answers.of(run.recipe, run.labels)
+        settings = Answers(target=run.recipe.task.target, labels=run.labels, settings=run.recipe.prediction)
         self.answers, self.probabilities = settings.answer(logits, [stage.shard for stage in stages])
 
     def difference(self, other: Compared) -> dict[str, float]:

@@ -57,7 +57,7 @@ def ridge_heads(run: s3t.Run) -> Logits:
 
     def logits(now: Snapshot, members: Sequence[Stage], rows: pa.Table) -> Scores:
         chains = [workshop.chain([member], now) for member in members]
-        ons = [partial(workshop.ensemble.side_by_side, [chain]) for chain in chains]
+        ons = [partial(workshop.ensemble.side_by_side, [chain], [0]) for chain in chains]
         heads = [[head(now, member)] for member in members]
         passes = list(zip(ons, heads, strict=True))
         return workshop._read(workshop._features_of("readout"), passes, now, rows, silent)

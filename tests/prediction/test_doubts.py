@@ -15,7 +15,7 @@ RIGHT = ["a", "b"] * 20
 
 
 def doubts(answered, *, task="text-classification", expected=None, labels=("a", "b")):
-    answers = Answers(target=task_named(task).target, labels=labels, aggregation="logits")
+    answers = Answers(target=task_named(task).target, labels=labels)
     return answers.doubts([TWO], answered, RIGHT if expected is None else expected)
 
 

@@ -64,7 +64,7 @@ def record_of(run, index):
 def once_at_the_end(monkeypatch, name, act, *, of=None):
     """Let something happen when a method of the workshop, or a batch's `step`, has computed all, the first time; of one
     stage, if given."""
-    place = TextBatch if name == "step" else Workshop
+    place = TextBatch if name in ("step", "likelihoods") else Workshop
     function, done = getattr(place, name), []
 
     def computing(self, *args, **named):

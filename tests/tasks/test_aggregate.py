@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from s3t.prediction.answers import Answers
+from s3t.recipe import Prediction
 from s3t.tasks.aggregate import aggregate, choose, softmax
 from s3t.tasks.targets import Classification, Regression, text_metrics
 
@@ -56,7 +57,7 @@ def test_nobody_and_an_unknown_way_are_refused():
 
 
 def test_answers_name_labels_in_the_heads_order():
-    answers = Answers(target=Classification(), labels=("no", "yes"), aggregation="logits")
+    answers = Answers(target=Classification(), labels=("no", "yes"))
     label, probabilities = answers.answer(np.array([[[0.0, 1.0], [2.0, 0.0]]]), [0])
     assert label == ("yes", "no")
     assert probabilities.shape == (2, 2)
@@ -67,7 +68,7 @@ def measured(answers, logits, shards, expected):
 
 
 def test_metrics_of_a_classification_are_accuracy_f1_and_matthews():
-    answers = Answers(target=Classification(), labels=("a", "b"), aggregation="logits")
+    answers = Answers(target=Classification(), labels=("a", "b"))
     logits = [np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])]
     assert measured(answers, logits, [0], ["a", "a", "b", "b"]) == {"accuracy": 1.0, "f1": 1.0, "matthews": 1.0}
     assert measured(answers, logits, [0], ["b", "b", "a", "a"]) == {"accuracy": 0.0, "f1": 0.0, "matthews": -1.0}
@@ -77,14 +78,14 @@ def test_metrics_of_a_classification_are_accuracy_f1_and_matthews():
 
 
 def test_f1_of_many_labels_is_the_mean_of_each_labels():
-    answers = Answers(target=Classification(), labels=("a", "b", "c", "d"), aggregation="logits")
+    answers = Answers(target=Classification(), labels=("a", "b", "c", "d"))
     logits = [np.eye(4)[[0, 0, 1, 1]]]
     found = measured(answers, logits, [0], ["a", "b", "b", "c"])
     assert found["f1"] == pytest.approx((2 / 3 + 1 / 2 + 0 + 0) / 4)
 
 
 def test_a_regression_answers_with_the_mean_and_is_measured_by_pearson():
-    answers = Answers(target=Regression(), labels=(), aggregation="logits")
+    answers = Answers(target=Regression(), labels=())
     logits = np.array([[[1.0], [2.0], [3.0]], [[3.0], [4.0], [5.0]]])
     assert answers.answer(logits, [0, 1]) == ((2.0, 3.0, 4.0), None)
     metrics = measured(answers, logits, [0, 1], [20.0, 30.0, 40.0])
@@ -94,24 +95,26 @@ def test_a_regression_answers_with_the_mean_and_is_measured_by_pearson():
 
 
 def test_shards_weigh_alike_however_many_of_their_prefixes_answer():
-    answers = Answers(target=Classification(), labels=("a", "b"), aggregation="vote")
+    answers = Answers(target=Classification(), labels=("a", "b"), settings=Prediction(aggregation="vote"))
     votes = np.array([[[1.0, 0.0]], [[1.0, 0.0]], [[1.0, 0.0]], [[0.0, 1.0]], [[0.0, 9.0]]])
     label, probabilities = answers.answer(votes, [0, 0, 0, 1, 2])
     assert label == ("b",)
     assert probabilities.tolist() == [[pytest.approx(1 / 3), pytest.approx(2 / 3)]]
-    numbers = Answers(target=Regression(), labels=(), aggregation="logits")
+    numbers = Answers(target=Regression(), labels=())
     assert numbers.answer(np.array([[[0.0]], [[4.0]], [[6.0]]]), [0, 0, 1])[0] == (pytest.approx(4.0),)
 
 
 @pytest.mark.parametrize("how", WAYS)
 def test_one_member_a_shard_gives_the_bits_of_the_plain_mean(how):
     logits = np.random.default_rng(0).normal(size=(3, 5, 4))
-    found = Answers(target=Classification(), labels=tuple("abcd"), aggregation=how).answer(logits, [4, 1, 2])[1]
+    found = Answers(target=Classification(), labels=tuple("abcd"), settings=Prediction(aggregation=how)).answer(
+        logits, [4, 1, 2]
+    )[1]
     assert (found == aggregate(logits, how)).all()
 
 
 def test_members_of_a_shard_weigh_by_their_parts_and_shards_alike():
-    answers = Answers(target=Regression(), labels=(), aggregation="logits")
+    answers = Answers(target=Regression(), labels=())
     numbers = np.array([[[0.0]], [[4.0]], [[6.0]]])
     assert answers.answer(numbers, [0, 0, 1], [0.75, 0.25, 0.75])[0] == (pytest.approx(3.5),)
     assert answers.answer(numbers, [0, 0, 1], [1.0, 0.0, 0.0])[0] == (pytest.approx(3.0),)  # who is alone, answers

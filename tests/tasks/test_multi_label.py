@@ -11,7 +11,7 @@ from sklearn.metrics import classification_report
 
 from s3t.errors import DataError
 from s3t.prediction.answers import Answers
-from s3t.recipe import recipe_from
+from s3t.recipe import Prediction, recipe_from
 from s3t.records.ingest import ingest
 from s3t.tasks.targets import MultiLabel
 from testing import tiny
@@ -78,16 +78,16 @@ def test_inferred_labels_are_those_of_all_lists():
 @pytest.mark.parametrize(("aggregation", "first"), [("logits", 0.119), ("probabilities", 0.35), ("vote", 1 / 3)])
 def test_members_answer_together_and_the_threshold_decides(aggregation, first):
     logits = np.array([[[3.0, 1.0]], [[-4.0, 1.0]], [[-5.0, 1.0]]])
-    answers = Answers(target=MultiLabel(), labels=("a", "b"), aggregation=aggregation)
+    answers = Answers(target=MultiLabel(), labels=("a", "b"), settings=Prediction(aggregation=aggregation))
     found, probabilities = answers.answer(logits, [0, 1, 2])
     assert found == (("b",),)
     assert probabilities[0, 0] == pytest.approx(first, abs=0.03)
-    low = Answers(target=MultiLabel(), labels=("a", "b"), aggregation=aggregation, threshold=0.1)
+    low = Answers(target=MultiLabel(), labels=("a", "b"), settings=Prediction(aggregation=aggregation, threshold=0.1))
     assert low.answer(logits, [0, 1, 2])[0] == ((("b",) if aggregation == "vote" else ("a", "b")),)
 
 
 def test_a_tied_vote_goes_by_the_mean_probability():
-    answers = Answers(target=MultiLabel(), labels=("a", "b"), aggregation="vote")
+    answers = Answers(target=MultiLabel(), labels=("a", "b"), settings=Prediction(aggregation="vote"))
     assert answers.answer(np.array([[[9.0, 0.1]], [[-1.0, -9.0]]]), [0, 1])[0] == (("a",),)
 
 

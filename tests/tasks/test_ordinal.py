@@ -11,7 +11,7 @@ from transformers import AutoModelForSequenceClassification
 
 import s3t
 from s3t.prediction.answers import Answers
-from s3t.recipe import recipe_from
+from s3t.recipe import Prediction, recipe_from
 from s3t.records.ingest import ingest
 from s3t.tasks.targets import Ordinal
 from testing import tiny
@@ -30,7 +30,7 @@ LOGITS = arrays.arrays(
 
 
 def ensemble(aggregation="logits"):
-    return Answers(target=Ordinal(), labels=RATINGS, aggregation=aggregation)
+    return Answers(target=Ordinal(), labels=RATINGS, settings=Prediction(aggregation=aggregation))
 
 
 def test_targets_say_which_thresholds_a_label_is_above_in_the_declared_order():

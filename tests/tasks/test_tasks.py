@@ -14,7 +14,7 @@ import torch
 
 from s3t.errors import InputError, RecipeError
 from s3t.prediction.answers import Answers
-from s3t.recipe import recipe_from
+from s3t.recipe import Prediction, recipe_from
 from s3t.tasks import TASKS
 from s3t.tasks.targets import WORDS
 from s3t.tasks.task import ANSWERED
@@ -90,7 +90,7 @@ def test_the_loss_of_a_batch_is_the_mean_over_its_answers(task):
 
 def answers_of(task, labels, logits, counts, aggregation):
     """Answers of each record to logits of its answers, M x U x C."""
-    settings = Answers(target=task.target, labels=tuple(labels), aggregation=aggregation)
+    settings = Answers(target=task.target, labels=tuple(labels), settings=Prediction(aggregation=aggregation))
     several = counts if task.inputs.kind == "words" else None
     return settings.answer(logits, range(len(logits)), counts=several)
 

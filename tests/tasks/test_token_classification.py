@@ -13,7 +13,7 @@ from s3t.models.assembly import assemble
 from s3t.models.encoders import TextEncoder
 from s3t.models.passes import ANSWERED
 from s3t.prediction.answers import Answers
-from s3t.recipe import Text, recipe_from
+from s3t.recipe import Prediction, Text, recipe_from
 from s3t.records.ingest import ingest
 from s3t.tasks.targets import WORDS, TokenClassification, entities
 from testing import tiny
@@ -114,7 +114,7 @@ def test_a_word_of_which_the_tokenizer_makes_no_token_is_not_seen(tmp_path):
 
 
 def test_words_that_the_model_does_not_see_have_no_tag():
-    answers = Answers(target=TokenClassification(), labels=("O", "B-a"), aggregation="vote")
+    answers = Answers(target=TokenClassification(), labels=("O", "B-a"), settings=Prediction(aggregation="vote"))
     logits = np.array([[[0.0, 1.0], [np.nan] * 2, [1.0, 0.0]], [[0.0, 1.0], [np.nan] * 2, [3.0, 0.0]]])
     found, probabilities = answers.answer(logits, [0, 1], counts=[2, 1])
     assert found == (("B-a", None), ("O",))

@@ -24,6 +24,7 @@ from s3t.engine.launcher import AGAIN, LOOK_SECONDS, Message, result_of
 from s3t.engine.local import cores_worth
 from s3t.errors import InputError, WorkerError
 from s3t.program import set_up_process
+from s3t.recipe import EngineSettings
 
 _STORE_BYTES = 80 * 2**20
 """Memory for Ray's objects in a cluster that is started here: it takes no less, and we pass on texts."""
@@ -57,22 +58,12 @@ class RayActors:
     """Launcher of actors. It joins the cluster at an address, else one that runs here, else it starts one."""
 
     def __init__(
-        self,
-        module: str,
-        arguments: Sequence[str],
-        *,
-        workers: int | None,
-        most: int,
-        cpus: int,
-        gpus: int,
-        address: str | None,
-        one_host: str,
+        self, module: str, arguments: Sequence[str], engine: EngineSettings, *, cpus: int, most: int, one_host: str
     ) -> None:
-        """`workers`: None: as many as there is room for; `most` can be busy. `one_host`: why the run cannot be trained
-        on several hosts; empty if it can."""
-        self._module, self._arguments, self._address, self._one_host = module, list(arguments), address, one_host
-        self._workers, self._most = workers, most
-        self._needs = {"CPU": cpus} | ({"GPU": gpus} if gpus else {})
+        """`most` can be busy. `one_host`: why the run cannot be trained on several hosts; empty if it can."""
+        self._module, self._arguments, self._address, self._one_host = module, list(arguments), engine.address, one_host
+        self._workers, self._most = None if engine.workers == "auto" else engine.workers, most
+        self._needs = {"CPU": cpus} | ({"GPU": engine.gpus_per_worker} if engine.gpus_per_worker else {})
         self._results: dict[Any, Any] = {}  # actors by the references of their results
         self._events: dict[Any, Any] = {}
         self._begun: set[Any] = set()

@@ -6,10 +6,9 @@ All hosts see the run's folder under one path. Jobs report nothing while they tr
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import submitit
 from submitit.core.utils import FailedJobError, UncompletedJobError
@@ -18,46 +17,27 @@ from s3t.engine.launcher import AGAIN, Message, result_of
 from s3t.errors import InputError, WorkerError
 from s3t.events import silent
 from s3t.program import set_up_process
+from s3t.recipe import EngineSettings
 
 
-class _Job:
-    """The function of a job. submitit pickles it, with texts alone."""
+class _Job(submitit.helpers.Checkpointable):
+    """The function of a job, pickled with texts alone; submitted again if it is preempted, or its time is over."""
 
-    def __init__(self, module: str) -> None:
-        self.module = module
-
-    def __call__(self, arguments: Sequence[str]) -> Message:
+    def __call__(self, module: str, arguments: Sequence[str]) -> Message:
         set_up_process()
-        return result_of(import_module(self.module).train, arguments, silent)
-
-    def checkpoint(self, arguments: Sequence[str]) -> submitit.helpers.DelayedSubmission:
-        """The job that takes its place when it is preempted, or its time is over."""
-        return submitit.helpers.DelayedSubmission(self, arguments)
+        return result_of(import_module(module).train, arguments, silent)
 
 
 class SlurmJobs:
-    """Launcher of an array of jobs, whose logs are in a folder that all hosts see.
-
-    `cluster`: slurm, or as submitit names others (local: processes here). `options` are sbatch's, as
-    {"partition": "gpu", "time": 600}.
-    """
+    """Launcher of an array of jobs, whose logs are in a folder that all hosts see."""
 
     def __init__(
-        self,
-        module: str,
-        arguments: Sequence[str],
-        *,
-        workers: int,
-        cpus: int,
-        gpus: int,
-        cluster: str | None,
-        options: Mapping[str, Any],
-        logs: Path,
+        self, module: str, arguments: Sequence[str], engine: EngineSettings, *, cpus: int, workers: int, logs: Path
     ) -> None:
         self._module, self._arguments, self._workers = module, list(arguments), workers
-        self._cluster, self._logs = cluster, logs
-        slurm = {f"slurm_{name}": value for name, value in options.items()}
-        self._parameters = {"name": "s3t", "cpus_per_task": cpus, "gpus_per_node": gpus, **slurm}
+        self._cluster, self._logs = engine.address, logs
+        slurm = {f"slurm_{name}": value for name, value in engine.options.items()}
+        self._parameters = {"name": "s3t", "cpus_per_task": cpus, "gpus_per_node": engine.gpus_per_worker, **slurm}
         self._jobs: list[submitit.Job[Message]] = []
 
     def start(self) -> None:
@@ -67,7 +47,7 @@ class SlurmJobs:
         except (RuntimeError, ValueError, NameError) as error:
             raise InputError("Slurm", f"{error}; jobs are submitted where `sbatch` is, with its options") from None
         with executor.batch():
-            self._jobs = [executor.submit(_Job(self._module), self._arguments) for _ in range(self._workers)]
+            self._jobs = [executor.submit(_Job(), self._module, self._arguments) for _ in range(self._workers)]
 
     @property
     def busy(self) -> int:

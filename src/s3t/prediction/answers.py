@@ -7,7 +7,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from s3t.core import BASE_MODEL, Inventory, Kind, Order, Stage, by_kind, head_of
 from s3t.errors import InputError, NoLiveShardError
-from s3t.recipe import Prediction, Recipe
-from s3t.recipe.schema import DEFAULT_THRESHOLD
+from s3t.recipe import Prediction
 from s3t.results.answers import Member
 from s3t.tasks import Target
 from s3t.tasks.aggregate import Scores, shares
@@ -109,23 +108,7 @@ class Answers:
     target: Target
     labels: tuple[str, ...]
     """The label set in the head's order; empty where the target has none."""
-    aggregation: str
-    threshold: float = DEFAULT_THRESHOLD
-    sisa_weight: float = 0.5
-    """Weight of a shard's model, where prototypes answer beside it."""
-    with_probabilities: bool = True
-    """Answers tell them."""
-
-    @classmethod
-    def of(cls, recipe: Recipe, labels: tuple[str, ...]) -> Answers:
-        return cls(
-            target=recipe.task.target,
-            labels=labels,
-            aggregation=recipe.prediction.aggregation,
-            threshold=recipe.prediction.threshold,
-            sisa_weight=recipe.prediction.sisa_weight,
-            with_probabilities=recipe.prediction.answers == "probabilities",
-        )
+    settings: Prediction = field(default_factory=Prediction)
 
     def answer(
         self,
@@ -141,11 +124,11 @@ class Answers:
         one_each = len(set(shards)) == len(shards)  # then the plain mean is taken
         weights = None if one_each else shares(shards, parts)
         answers, probabilities = self.target.answers(
-            logits_MNC, weights, self.labels, aggregation=self.aggregation, threshold=self.threshold
+            logits_MNC, weights, self.labels, aggregation=self.settings.aggregation, threshold=self.settings.threshold
         )
         each = iter(answers)
         grouped = answers if counts is None else [tuple(itertools.islice(each, count)) for count in counts]
-        return tuple(grouped), probabilities if self.with_probabilities else None
+        return tuple(grouped), probabilities if self.settings.answers == "probabilities" else None
 
     def score(self, logits_NC: Scores, expected: Sequence[Any], counts: Sequence[int] | None = None) -> float:
         """Score of one member; higher is better."""

@@ -234,10 +234,11 @@ class Ensemble:
         return logits
 
     @contextmanager
-    def side_by_side(self, members: Sequence[Chain]) -> Iterator[list[int]]:
-        """While within, a pass of the whole model has rows of every member, as many for each, member after member.
+    def side_by_side(self, members: Sequence[Chain], shards: Sequence[int]) -> Iterator[Tensor]:
+        """While within, a pass of the whole model has rows of every member, as many for each, the deepest first.
 
-        Yields the members' positions in the order of their rows: the deepest first. They have no heads of their own.
+        Yields the members' weights in that order, on the model's device; `shards` are theirs. They have no heads of
+        their own.
         """
         order, chains = _deepest_first(members)
         if self.model.adapter is None and len(chains) > 1:
@@ -250,13 +251,9 @@ class Ensemble:
             else:
                 stack = self.stacks.of(chains)
                 on = stack.on([link.block for link in chains[0]], slice(0, len(chains)), groups=len(chains))
+            weights = shares([shards[number] for number in order])
             with on:
-                yield order
-
-    def weights(self, shards: Sequence[int], order: Sequence[int]) -> Tensor:
-        """The members' weights in an order, float32 on the model's device; `shards` are theirs."""
-        each = shares([shards[number] for number in order])
-        return torch.tensor(each, device=self.model.base.device, dtype=torch.float32)
+                yield torch.tensor(weights, device=self.model.base.device, dtype=torch.float32)
 
     def _shared(self, batch: Batch) -> Sharing:
         """Computations that members can share, tried out with the first batch; whole models have nothing in common."""

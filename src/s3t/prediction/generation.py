@@ -23,7 +23,7 @@ from torch.nn.utils.rnn import pad_sequence
 from s3t.errors import InputError, TooLongError
 from s3t.events import Progress, WorkStep, silent
 from s3t.models.language import Decoding, LanguageEncoder, Way
-from s3t.models.passes import HEAD_TOKENS, Passes, tiled
+from s3t.models.passes import HEAD_TOKENS, tiled
 from s3t.prediction.ensemble import Ensemble
 from s3t.tasks.task import ANSWERED
 from s3t.training.examples import cut
@@ -319,8 +319,7 @@ class TextBatch:
     @contextmanager
     def at_model(self) -> Iterator[None]:
         """While within, the calling thread has the model, with the members on it, and may call `step`."""
-        with self._ensemble.side_by_side(self._chains) as order:
-            self._weights = self._ensemble.weights(self._shards, order)
+        with self._ensemble.side_by_side(self._chains, self._shards) as self._weights:
             yield
 
     def step(self) -> list[Piece]:
@@ -342,6 +341,41 @@ class TextBatch:
         text.ended = finish is not None
         return Piece(text.number, added, finish, tokens)
 
+    def likelihoods(self, continuations: Sequence[Continuation], progress: Progress = silent) -> list[Likelihood]:
+        """The likelihood of each continuation, some at a time, the shortest first."""
+        order = sorted(range(len(continuations)), key=lambda number: sum(map(len, continuations[number])))  # stable
+        found: dict[int, Likelihood] = {}
+        with self.at_model():
+            for some in cut(order, max(1, self._ensemble.rows // len(self._chains))):
+                found |= zip(some, self._likelihoods([continuations[number] for number in some]), strict=True)
+                progress(WorkStep(count=len(some)))
+        return [found[number] for number in range(len(continuations))]
+
+    def _likelihoods(self, continuations: Sequence[Continuation]) -> list[Likelihood]:
+        passes, weights_M, pad = self._ensemble.model.passes, self._weights, self._encoder.pad_token_id
+        # All tokens but the last, after which nothing is asked: a text may be one longer than the model.
+        ids = [torch.tensor([*one.before, *one.tokens][:-1]) for one in continuations]
+        answered = [torch.tensor([False] * (len(one.before) - 1) + [True] * len(one.tokens)) for one in continuations]
+        masks = [torch.ones_like(one) for one in ids]
+        device, members = weights_M.device, len(weights_M)
+        given = (("input_ids", ids, pad), ("attention_mask", masks, 0), (ANSWERED, answered, False))
+        batch = {
+            name: pad_sequence(values, batch_first=True, padding_value=value).to(device)
+            for name, values, value in given
+        }
+        right_U = torch.tensor([token for one in continuations for token in one.tokens], device=device)
+        reached_MUD = passes.reached(tiled(batch, members)).view(members, len(right_U), -1)
+        found: list[Tensor] = []
+        likeliest: list[Tensor] = []
+        for part in torch.split(torch.arange(len(right_U), device=device), max(1, HEAD_TOKENS // members)):
+            logits_MUV = passes.over_vocabulary(reached_MUD[:, part].flatten(0, 1)).float().view(members, len(part), -1)
+            probabilities_UV = torch.einsum("m,muv->uv", weights_M, logits_MUV.softmax(dim=2))
+            found.append(probabilities_UV.gather(1, right_U[part][:, None])[:, 0].double().log())
+            likeliest.append(probabilities_UV.argmax(dim=1) == right_U[part])
+        counts = [len(one.tokens) for one in continuations]
+        each = zip(torch.split(torch.cat(found), counts), torch.split(torch.cat(likeliest), counts), strict=True)
+        return [Likelihood(float(values.sum()), bool(greedy.all())) for values, greedy in each]
+
 
 class Continuation(NamedTuple):
     """Tokens after others."""
@@ -357,52 +391,3 @@ class Likelihood(NamedTuple):
     log_probability: float
     greedy: bool
     """True if each token was the likeliest."""
-
-
-def likelihoods_of(
-    continuations: Sequence[Continuation],
-    ensemble: Ensemble,
-    chains: Sequence[Sequence[Any]],
-    *,
-    shards: Sequence[int],
-    pad: int,
-    progress: Progress = silent,
-) -> list[Likelihood]:
-    """The likelihood of each continuation under the mean of the members' probabilities, some at a time, the shortest
-    first. The members' shards weigh alike.
-    """
-    order = sorted(range(len(continuations)), key=lambda number: sum(map(len, continuations[number])))  # stable
-    found: dict[int, Likelihood] = {}
-    with ensemble.side_by_side(chains) as rows_of:
-        weights_M = ensemble.weights(shards, rows_of)
-        for some in cut(order, max(1, ensemble.rows // len(chains))):
-            batch = [continuations[number] for number in some]
-            found |= zip(some, _likelihoods(ensemble.model.passes, batch, weights_M=weights_M, pad=pad), strict=True)
-            progress(WorkStep(count=len(some)))
-    return [found[number] for number in range(len(continuations))]
-
-
-def _likelihoods(
-    passes: Passes, continuations: Sequence[Continuation], *, weights_M: Tensor, pad: int
-) -> list[Likelihood]:
-    # All tokens but the last, after which nothing is asked: a text may be one longer than the model.
-    ids = [torch.tensor([*one.before, *one.tokens][:-1]) for one in continuations]
-    answered = [torch.tensor([False] * (len(one.before) - 1) + [True] * len(one.tokens)) for one in continuations]
-    masks = [torch.ones_like(one) for one in ids]
-    device, members = weights_M.device, len(weights_M)
-    batch = {
-        name: pad_sequence(values, batch_first=True, padding_value=value).to(device)
-        for name, values, value in (("input_ids", ids, pad), ("attention_mask", masks, 0), (ANSWERED, answered, False))
-    }
-    right_U = torch.tensor([token for one in continuations for token in one.tokens], device=device)
-    reached_MUD = passes.reached(tiled(batch, members)).view(members, len(right_U), -1)
-    found: list[Tensor] = []
-    likeliest: list[Tensor] = []
-    for part in torch.split(torch.arange(len(right_U), device=device), max(1, HEAD_TOKENS // members)):
-        logits_MUV = passes.over_vocabulary(reached_MUD[:, part].flatten(0, 1)).float().view(members, len(part), -1)
-        probabilities_UV = torch.einsum("m,muv->uv", weights_M, logits_MUV.softmax(dim=2))
-        found.append(probabilities_UV.gather(1, right_U[part][:, None])[:, 0].double().log())
-        likeliest.append(probabilities_UV.argmax(dim=1) == right_U[part])
-    counts = [len(one.tokens) for one in continuations]
-    each = zip(torch.split(torch.cat(found), counts), torch.split(torch.cat(likeliest), counts), strict=True)
-    return [Likelihood(float(values.sum()), bool(greedy.all())) for values, greedy in each]

@@ -147,7 +147,7 @@ class Answerer:
         with telling(progress, f"predicting {counted(features.num_rows, 'input')}", steps):
             counts = computer.counts(features)
             logits_MNC = computer.logits(members, now, features, progress=watched(progress, work))  # noqa: N806
-            parts = parts_within(members, sisa_weight=answers.sisa_weight)
+            parts = parts_within(members, sisa_weight=answers.settings.sisa_weight)
             predicted, probabilities = answers.answer(logits_MNC, [stage.shard for stage in members], parts, counts)
             return Predictions(
                 generation=now.generation,
@@ -202,7 +202,7 @@ class Answerer:
 
         def answered(stages: Collection[Stage]) -> tuple[Any, ...]:
             distinct = sorted(set(stages))
-            parts = parts_within(distinct, sisa_weight=answers.sisa_weight)
+            parts = parts_within(distinct, sisa_weight=answers.settings.sisa_weight)
             stacked = np.stack([logits[stage] for stage in distinct])
             return answers.answer(stacked, [stage.shard for stage in distinct], parts, counts)[0]
 
@@ -258,7 +258,8 @@ class Answerer:
         return self.parts.loaded.get()
 
     def _answers(self, now: Snapshot) -> Answers:
-        return Answers.of(self.parts.recipe, self.parts.labels_at(now))
+        recipe = self.parts.recipe
+        return Answers(target=recipe.task.target, labels=self.parts.labels_at(now), settings=recipe.prediction)
 
     def _members(self, now: Snapshot, prefixes: Prefixes | None) -> list[Stage]:
         inventory, settings = self.parts.latest.answering(now), self.parts.recipe.prediction

@@ -393,7 +393,6 @@ def _launcher(parts: Parts, engine: EngineSettings, missing: Collection[Stage], 
     from s3t.training.numerics import versions  # here: it imports torch
 
     most = _busy_at_most(missing)
-    workers = None if engine.workers == "auto" else min(engine.workers, most)
     cpus = engine.cpus_per_worker or (1 if training.threads == "auto" else training.threads)
     # A stage's bits depend on both, so each worker checks its own.
     arguments += [
@@ -405,31 +404,14 @@ def _launcher(parts: Parts, engine: EngineSettings, missing: Collection[Stage], 
         if engine.on == "ray":
             from s3t.engine.on_ray import RayActors
 
-            return RayActors(
-                _WORKER,
-                arguments,
-                workers=workers,
-                most=most,
-                cpus=cpus,
-                gpus=engine.gpus_per_worker,
-                address=engine.address,
-                one_host="" if several else _ONE_HOST,
-            )
+            return RayActors(_WORKER, arguments, engine, cpus=cpus, most=most, one_host="" if several else _ONE_HOST)
         from s3t.engine.on_slurm import SlurmJobs
     except ImportError as error:
         raise InputError("the engine", f"{error}; install it with: {how_to_install(engine.on)}") from error
     if not several and engine.address != "local":
         raise InputError("the engine", _ONE_HOST)
-    return SlurmJobs(
-        _WORKER,
-        arguments,
-        workers=workers or 1,
-        cpus=cpus,
-        gpus=engine.gpus_per_worker,
-        cluster=engine.address,
-        options=engine.options,
-        logs=Path.cwd() / "s3t-slurm",
-    )
+    workers = 1 if engine.workers == "auto" else min(engine.workers, most)  # the recipe refuses auto for Slurm
+    return SlurmJobs(_WORKER, arguments, engine, cpus=cpus, workers=workers, logs=Path.cwd() / "s3t-slurm")
 
 
 def _unless_silent(look: Callable[[], object]) -> None:

@@ -34,7 +34,7 @@ from s3t.models.language import LanguageEncoder
 from s3t.models.source import check_unchanged, model_folder
 from s3t.prediction.answers import Answers
 from s3t.prediction.ensemble import Kept, Resident, Windows, ensemble_of
-from s3t.prediction.generation import Continuation, Likelihood, TextBatch, likelihoods_of
+from s3t.prediction.generation import TextBatch
 from s3t.prediction.prototypes import Nearest, prototypes
 from s3t.prediction.ridge import PARTS, LinearHead, Part, Projection, part_of, parted, solved, statistics
 from s3t.recipe import Recipe
@@ -191,7 +191,8 @@ class Workshop:
     def _score(self, rows: pa.Table, blocks: Iterable[tuple[int, StageTensors]]) -> float:
         """The target's score of a model on labelled records. It is in the manifest, so no setting of prediction may
         change its bits."""
-        answers = Answers.of(self._recipe, tuple(self._labels))
+        recipe = self._recipe
+        answers = Answers(target=recipe.task.target, labels=tuple(self._labels), settings=recipe.prediction)
         with exact_numerics(self.device, self._recipe.training):
             chain = [self.model.prepare(block, tensors) for block, tensors in blocks]
         logits = self.ensemble.logits([chain], rows)[0]
@@ -284,7 +285,7 @@ class Workshop:
         """Logits of models, of means, or of the base model, whose solved heads read features."""
         chains = [self.chain(models, snapshot, progress) for models in groups]
         heads = [[self._of_readouts(models, snapshot, progress, lambda head: head)] for models in groups]
-        ons = [partial(self.ensemble.side_by_side, [chain]) for chain in chains]
+        ons = [partial(self.ensemble.side_by_side, [chain], [0]) for chain in chains]
         return self._read(self._features_of("readout"), list(zip(ons, heads, strict=True)), snapshot, inputs, progress)
 
     def _read(
@@ -407,22 +408,6 @@ class Workshop:
         seed, size = self._recipe.training.seed, self._recipe.ridge.projection
         return Projection.draw(seed, width=width, size=size, length=length)
 
-    @property
-    def language(self) -> LanguageEncoder:
-        return cast(LanguageEncoder, self.encoder)
-
-    def likelihoods(
-        self, stages: Sequence[Stage], snapshot: Snapshot, continuations: Sequence[Continuation], progress: Progress
-    ) -> list[Likelihood]:
-        return likelihoods_of(
-            continuations,
-            self.ensemble,
-            [self.chain([stage], snapshot) for stage in stages],
-            shards=[stage.shard for stage in stages],
-            pad=self.language.pad_token_id,
-            progress=progress,
-        )
-
     def text_batch(self, stages: Sequence[Stage], snapshot: Snapshot) -> TextBatch:
         """A batch that the members write. Members of a shard share its weight."""
         settings = self._recipe.prediction
@@ -430,7 +415,7 @@ class Workshop:
             self.ensemble,
             [self.chain([stage], snapshot) for stage in stages],
             shards=[stage.shard for stage in stages],
-            encoder=self.language,
+            encoder=cast(LanguageEncoder, self.encoder),
             size=max(1, settings.batch_size // len(stages)),
             way="batched" if settings.writing == "auto" else settings.writing,  # of a run made before
         )

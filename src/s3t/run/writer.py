@@ -7,9 +7,9 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from s3t.errors import InputError, OvertakenError, S3TError
+from s3t.errors import InputError, OvertakenError
 from s3t.events import Progress, WorkStep, silent, telling
 from s3t.ledger.presence import Overtaken, Work
 from s3t.prediction.answers import Prefixes
@@ -85,14 +85,14 @@ class Writer:
         """Likelihood of each continuation, given in tokens, under the ensemble; `within` as for `Answerer.computed`."""
 
         def compute(state: State) -> list[Likelihood]:
-            progress = watched(silent, state.work)
-            return self.answerer.workshop.likelihoods(state.members, state.now, continuations, progress)
+            batch = self.answerer.workshop.text_batch(state.members, state.now)
+            return batch.likelihoods(continuations, watched(silent, state.work))
 
         return self.answerer.computed(None, compute, within=within)
 
     @property
     def encoder(self) -> LanguageEncoder:
-        return self.answerer.workshop.language
+        return cast("LanguageEncoder", self.answerer.workshop.encoder)
 
     def _write(self, state: State, asked: Mapping[Sampling, Sequence[Sequence[int]]], progress: Progress) -> Collected:
         """Texts after prompts, by the settings that both have; those of the first settings first."""
@@ -147,18 +147,11 @@ class Writer:
                     work.confirm()
                     yield text
         except Overtaken:
-            raise self._why_overtaken(prefixes) from None
+            self.answerer.choose(prefixes)  # which says so where nothing may answer any more, or the run was closed
+            raise OvertakenError from None
         finally:
             left.set()
             thread.join()
-
-    def _why_overtaken(self, prefixes: Prefixes | None) -> S3TError:
-        """The error of a text that has to end: a deletion, after which nothing may answer; or the run was closed."""
-        try:
-            self.answerer.choose(prefixes)
-        except S3TError as error:
-            return error
-        return OvertakenError()
 
     def checked(self, prompts: Inputs) -> IngestedInputs:
         """Prompts, checked without the model."""
