@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, ResNetConfig, ResNetForImageClass
 
 import s3t
 from s3t.models.assembly import check_assembly
-from s3t.models.passes import Sharing, find_sharing
+from s3t.models.passes import can_share
 from s3t.recipe import recipe_from
 from s3t.training.numerics import resolved
 from testing import tiny
@@ -51,7 +51,7 @@ def test_what_a_model_allows_is_found_out(kind, of_kind):
     found = check_assembly(of_kind(kind), recipe)
     assert (found.trunk, found.sdpa, found.shortcuts) == (True, kind != "deberta-v2", SHORTCUTS[kind].split())
     assert resolved(recipe.training, found, cores=1).shortcuts == found.shortcuts
-    assert find_sharing(model.base, encoder.collate(records[:1])) == Sharing(rows=kind != "deberta-v2", head=True)
+    assert can_share(model.base, encoder.collate(records[:1])) == (kind != "deberta-v2")
 
 
 def test_a_shortcut_that_a_model_does_not_allow_is_refused_and_other_heads_have_no_first_token(of_kind, text_model):

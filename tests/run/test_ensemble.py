@@ -91,13 +91,13 @@ def test_a_shorter_prefix_answers_without_reading_base_or_artifacts_again(traine
 def tensors_of(run, keys):
     """Weak references to whatever is resident of artifacts."""
     entries = roles(run).loaded.get().resident._values
-    return [weakref.ref(tensor) for key in keys for tensor in entries[key,].link.tensors()]
+    return [weakref.ref(tensor) for key in keys for tensor in entries[key,][1].tensors()]
 
 
 def in_memory(run):
     """Bytes of all that is kept of stages from one answer to the next."""
     workshop = roles(run).loaded.get()
-    links = [entry.link for entry in workshop.resident._values.values()]
+    links = [link for _, link in workshop.resident._values.values()]
     stacks = [stack for _, stack in workshop.ensemble.stacks._held]
     return sum(tensor.nbytes for held in (*links, *stacks) for tensor in held.tensors())
 

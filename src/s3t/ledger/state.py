@@ -283,24 +283,24 @@ class ExportRow:
 
     mark: str
     """Random; it tells the machine and the process that announced it."""
-    name: str
+    name: str = ""
     """Name of its folder, a hash of its content; "" while it is written."""
     host: str
     output: Path
     """Folder in which its own folder lies."""
     stage: Stage
     """The last one of its chain."""
-    keys: tuple[str, ...]
+    keys: tuple[str, ...] = ()
     """Keys of its `links`."""
-    digests: tuple[str, ...]
+    digests: tuple[str, ...] = ()
     """Digests of its `places`, when it was made."""
-    files: str
+    files: str = ""
     """JSON: name, size and SHA-256 of each file; "" while it is written."""
     announced_at: float
     """Seconds since the epoch, as below."""
-    made_at: float | None
+    made_at: float | None = None
     """None until its stages were found alive after it was written."""
-    withdrawn_at: float | None
+    withdrawn_at: float | None = None
     others: tuple[Stage, ...] = ()
     """Readouts of its head, and the other models of a mean."""
 

@@ -23,7 +23,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -210,7 +210,7 @@ class Link:
     """Parameters with the updates folded in, by full name of the module, if members answer with those; a whole model's
     parameters."""
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """Memory, in bytes: of the tensors, and of the copies that a kept stack has of some of them, at most."""
         return sum(tensor.nbytes for tensor in [*self.tensors(), *self._stacked()])

@@ -409,17 +409,6 @@ def padded_states(batch: Batch, packed: Sequence[Tensor]) -> Tensor:
     return states
 
 
-class Sharing(NamedTuple):
-    """Computations that members of one base model can share, found by trial: architectures do not declare it."""
-
-    rows: bool
-    """A pass. In every linear module of the layers, rows of the batch come first, so that each row's member is known.
-    Not so where something that all rows have in common goes through an adapted module (the relative positions of
-    DeBERTa)."""
-    head: bool
-    """One pass through it. Its parameters are those of linear modules that get rows first."""
-
-
 def head_owners(base: Base) -> tuple[str, ...]:
     """Full names of the modules that the head's parameters belong to."""
     return tuple(dict.fromkeys(name.rpartition(".")[0] for name in base.head))
@@ -432,34 +421,31 @@ def tiled(batch: Batch, times: int) -> dict[str, Tensor]:
     return {name: tensor.repeat(times, *[1] * (tensor.dim() - 1)) for name, tensor in batch.items()}
 
 
-def find_sharing(base: Base, one: Batch) -> Sharing:
-    """Find what members of a model can share; it depends on the architecture and the checkpoint alone.
+def can_share(base: Base, one: Batch) -> bool:
+    """True if members of a base model can share a pass, found by trial: architectures do not declare it.
 
-    The model has no blocks on; the batch is of one record, whose content does not matter.
+    In every linear module of the layers rows of the batch must come first, so that each row's member is known: not so
+    where something that all rows have in common goes through one (the relative positions of DeBERTa). The head's
+    parameters must be those of linear modules, each of which gets rows first, once. The model has no blocks on; the
+    batch is of one record, whose content does not matter.
     """
     # Twice, for the number of rows may also be that of something else.
-    return Sharing(*map(all, zip(*(_tried(base, tiled(one, count), count) for count in (2, 3)), strict=True)))
+    return all(_shares(base, tiled(one, count), count) for count in (2, 3))
 
 
-def _tried(base: Base, batch: Batch, count: int) -> Sharing:
+def _shares(base: Base, batch: Batch, count: int) -> bool:
     owners = {name: base.model.get_submodule(name) for name in head_owners(base)}
-    rows: list[bool] = []
-    """For each linear module of the layers: True if rows came first in what it got."""
-    head: list[tuple[str, bool]] = []
-    """Owners that ran, in their order, and whether they got rows first."""
+    got: list[tuple[str, bool]] = []
+    """For each linear module of the layers, without a name, and each owner that ran: True if it got rows first."""
 
-    def is_first(args: tuple[Any, ...], least: int) -> bool:
-        return bool(args) and args[0].dim() >= least and args[0].shape[0] == count
-
-    def note(name: str, _module: nn.Module, args: tuple[Any, ...]) -> None:
-        head.append((name, is_first(args, 2)))
+    def note(name: str, least: int, _module: nn.Module, args: tuple[Any, ...]) -> None:
+        got.append((name, bool(args) and args[0].dim() >= least and args[0].shape[0] == count))
 
     linears = [module for layer in base.layers for module in layer.modules() if isinstance(module, nn.Linear)]
-    hooks = [module.register_forward_pre_hook(lambda _, args: rows.append(is_first(args, 3))) for module in linears]
-    hooks += [owner.register_forward_pre_hook(partial(note, name)) for name, owner in owners.items()]
+    hooks = [module.register_forward_pre_hook(partial(note, "", 3)) for module in linears]
+    hooks += [owner.register_forward_pre_hook(partial(note, name, 2)) for name, owner in owners.items()]
     with removed(*hooks), torch.no_grad():
         run_model(base.model, batch)
     own = {f"{name}.{part}" for name, owner in owners.items() for part, _ in owner.named_parameters(recurse=False)}
     linear = own == set(base.head) and all(type(owner) in (nn.Linear, Float32Linear) for owner in owners.values())
-    once = sorted(name for name, _ in head) == sorted(owners) and all(first for _, first in head)
-    return Sharing(rows=all(rows), head=linear and once)
+    return linear and sorted(name for name, _ in got if name) == sorted(owners) and all(first for _, first in got)

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from itertools import pairwise
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -38,9 +38,9 @@ from s3t.events import Progress, WorkStep, silent
 from s3t.models.adapters import KeptStack, Link, Stack, StageTensors
 from s3t.models.blocks import Model
 from s3t.models.encoders import PASS_TOKENS, Encoder, tokens
-from s3t.models.passes import Batch, Sharing, Start, find_sharing, head_owners, tiled
+from s3t.models.passes import Batch, Start, can_share, head_owners, tiled
 from s3t.recipe import Recipe, TrainingSettings
-from s3t.store.artifacts import Artifact, Parent
+from s3t.store.artifacts import Artifact, Manifest, parent_of
 from s3t.tasks.aggregate import Scores, shares
 from s3t.training.numerics import exact_numerics
 
@@ -95,18 +95,11 @@ class Kept(Generic[T]):
             self.used -= self._size(self._values.pop(keys))
 
 
-class _Entry(NamedTuple):
-    sha256: str
-    parents: tuple[Parent, ...]
-    link: Link
-    nbytes: int
-
-
-class Resident(Kept[_Entry]):
+class Resident(Kept[tuple[Manifest, Link]]):
     """The links that were used last. The budget is in bytes; what is being answered with is in memory in any case."""
 
     def __init__(self, budget: int) -> None:
-        super().__init__(budget, size=lambda entry: entry.nbytes)
+        super().__init__(budget, size=lambda entry: entry[1].nbytes)
 
     def chain(
         self, keys: Sequence[str], *, read: Callable[[], Sequence[Artifact]], prepare: Callable[[Artifact], Link]
@@ -115,27 +108,20 @@ class Resident(Kept[_Entry]):
         with self._lock:
             cached = [self._values.get((key,)) for key in keys]
         entries = [entry for entry in cached if entry is not None]
-        if len(entries) < len(keys) or not _is_chain(keys, entries):
+        if len(entries) < len(keys) or not _is_chain([manifest for manifest, _ in entries]):
             entries = []
             artifacts = read()  # not under the lock: `keep` must not wait for a disk
             for entry, artifact in zip(cached, artifacts, strict=True):
-                manifest = artifact.manifest
-                if entry is None or entry.sha256 != manifest.sha256:
-                    link = prepare(artifact)
-                    entry = _Entry(manifest.sha256, manifest.parents, link, link.nbytes)
+                if entry is None or entry[0].sha256 != artifact.manifest.sha256:
+                    entry = artifact.manifest, prepare(artifact)
                 entries.append(entry)
         self._put({(key,): entry for key, entry in zip(keys, entries, strict=True)})
-        return [entry.link for entry in entries]
+        return [link for _, link in entries]
 
 
-def _is_chain(keys: Sequence[str], entries: Sequence[_Entry]) -> bool:
+def _is_chain(manifests: Sequence[Manifest]) -> bool:
     """True if each artifact names the bytes of the one before it as parent; keys do not fix bytes."""
-    above = entries[0].parents if entries else ()  # of a method whose last stage is the whole model
-    for key, entry in zip(keys, entries, strict=True):
-        if entry.parents != above:
-            return False
-        above = (Parent(key=key, sha256=entry.sha256),)
-    return True
+    return all(below.parents == (parent_of(above),) for above, below in pairwise(manifests))
 
 
 class Windows:
@@ -213,7 +199,7 @@ class Ensemble:
         self._windows = windows
         self._training = training
         self._merged = merged
-        self._sharing: Sharing | None = None
+        self._can_share: bool | None = None
 
     def prepared(self, block: int, tensors: StageTensors) -> Link:
         """The link of a stage that trained a block."""
@@ -229,7 +215,7 @@ class Ensemble:
             order, chains = _deepest_first(members)
             ensemble: _Pass | None = None
             for rows, batch in itertools.chain.from_iterable(self._windows.of(inputs, device)):
-                ensemble = ensemble or _Pass(self, chains, sharing=self._shared(batch))
+                ensemble = ensemble or _Pass(self, chains, batch)
                 logits[np.ix_(order, rows)] = ensemble.run(batch, progress)
         return logits
 
@@ -255,13 +241,11 @@ class Ensemble:
             with on:
                 yield torch.tensor(weights, device=self.model.base.device, dtype=torch.float32)
 
-    def _shared(self, batch: Batch) -> Sharing:
-        """Computations that members can share, tried out with the first batch; whole models have nothing in common."""
-        if self._sharing is None:
-            one = {name: tensor[:1] for name, tensor in batch.items()}
-            nothing = Sharing(rows=False, head=False)
-            self._sharing = nothing if self.model.adapter is None else find_sharing(self.model.base, one)
-        return self._sharing
+    def can_share(self, batch: Batch) -> bool:
+        """True if members can share a pass, tried out with a batch, the first time."""
+        if self._can_share is None:
+            self._can_share = can_share(self.model.base, {name: tensor[:1] for name, tensor in batch.items()})
+        return self._can_share
 
 
 def _deepest_first(members: Sequence[Chain]) -> tuple[list[int], list[Chain]]:
@@ -280,14 +264,14 @@ def _are_merged(chains: Sequence[Chain]) -> bool:
 class _Pass:
     """One ensemble on the model: the deepest member first."""
 
-    def __init__(self, ensemble: Ensemble, chains: Sequence[Chain], *, sharing: Sharing) -> None:
+    def __init__(self, ensemble: Ensemble, chains: Sequence[Chain], first: Batch) -> None:
         self._ensemble = ensemble
         self._model = ensemble.model
         self._passes = ensemble.model.passes
         self._chains = chains
         self._merged = _are_merged(chains)
         self._has_trunk = self._model.adapter is not None and len(chains) > 1
-        self._side_by_side = self._has_trunk and sharing.rows and sharing.head
+        self._side_by_side = self._has_trunk and ensemble.can_share(first)
         self._borders = [ensemble.model.border(_deepest(chain)) for chain in chains]
         """Where each member leaves the trunk."""
 

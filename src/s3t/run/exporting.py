@@ -46,6 +46,7 @@ from s3t.run.parts import Parts
 from s3t.run.workshop import blocks_of
 from s3t.store.artifacts import read_chain
 from s3t.store.disk import make_folder, remove_folder_durably, storage_errors
+from s3t.training.numerics import exact_numerics
 from s3t.wording import counted
 
 
@@ -55,9 +56,9 @@ class _Form:
 
     auto_class: str
     bare: Any
-    """The architecture of that class, without values."""
-    blocks: Mapping[int, StageTensors]
-    """By number, in the order of training, under that class's names."""
+    """The architecture of the run's class, without values."""
+    adapter: PeftAdapter | None
+    """None of a whole model."""
     head: Mapping[str, Tensor] | None = None
     """Head of a pooled model, if the class can compute the same logits."""
     files: Mapping[str, bytes] = field(default_factory=dict)
@@ -134,22 +135,15 @@ class Exporter:
         """
         ledger, withdrawer = self.parts.ledger, self.parts.withdrawer
         blocks, (stage, *others) = self._blocks(models, now), models
-        form = self._form(blocks)
-        adapter = None if self.merge else self._adapter(form, len(models))
+        form = self._form(blocks, len(models))
         with new_mark() as mark:
             export = ExportRow(
                 mark=mark,
-                name="",
                 host=platform.node(),
                 output=self.output,
                 stage=stage,
                 others=(*others, *now.heads.get(models, ())),
-                keys=(),
-                digests=(),
-                files="",
                 announced_at=time.time(),
-                made_at=None,
-                withdrawn_at=None,
             )
             keys = tuple(now.stages[link] for link in export.links)
             export = replace(export, keys=keys, digests=now.digests(export))
@@ -161,7 +155,7 @@ class Exporter:
                 with storage_errors(f"writing the export of shard {stage.shard} to {self.output}"):
                     make_folder(self.output, mode=0o777)  # the user's, not the run's
                     part.mkdir()
-                    self._write(part, models, keys, blocks, form, adapter)
+                    self._write(part, models, keys, blocks, form)
                     files = files_in(part)
                     named = replace(export, name=folder_name(stage.shard, files), files=json.dumps(files))
                     with ledger.writing() as transaction:
@@ -183,7 +177,7 @@ class Exporter:
                 with suppress(StorageError, OSError):  # what is left is known to the ledger, and every deletion asks
                     self._discard(export, part, final)
                 raise
-        options = () if adapter is None else tuple(engine_options(self.engine, adapter.config))
+        options = () if form.adapter is None else tuple(engine_options(self.engine, form.adapter.config))
         told = {"new": new, "options": options, "merged_with": tuple(others)}
         return Exported(name=made.name, path=made.path, **stage._asdict(), **told)
 
@@ -223,43 +217,41 @@ class Exporter:
             blocks[deepest] = replace(last, head={name: tensor.cpu() for name, tensor in own.items()})
         return blocks
 
-    def _form(self, blocks: Mapping[int, StageTensors]) -> _Form:
+    def _form(self, blocks: Mapping[int, StageTensors], members: int) -> _Form:
         """The chain by the names of the class that loads it."""
-        recipe, bare = self.parts.recipe, self._bare()
-        if not recipe.task.pools:
-            return _Form(auto_class=recipe.task.model, bare=bare, blocks=blocks)
-        pooling = pooling_of(self.folder, recipe)
-        *_, (deepest, last) = blocks.items()
-        head = head_for_transformers(bare, last.head, pooling)
-        if head is not None:
-            blocks = {**blocks, deepest: replace(last, head=head)}
-            return _Form(auto_class=recipe.task.model, bare=bare, blocks=blocks, head=head)
-        if self.engine != "peft":
-            raise InputError(
-                "the export",
-                f"{self.engine} loads no adapter of {type(bare).__name__} that pools like this run "
-                f"(text.pooling: {pooling}) and has a linear head; export it for PEFT, or merged",
-            )
-        prefix = f"{bare.base_model_prefix}."
-        return _Form(
-            auto_class="AutoModel",
-            bare=bare.base_model,
-            blocks={
-                number: StageTensors(
-                    block={name.removeprefix(prefix): value for name, value in tensors.block.items()}, head={}
+        recipe, auto_class = self.parts.recipe, self.parts.recipe.task.model
+        loaded = bare = bare_model(self.folder, auto_class, labels=self._outputs)
+        head, files = None, dict[str, bytes]()
+        if recipe.task.pools:
+            pooling, (*_, (deepest, last)) = pooling_of(self.folder, recipe), blocks.items()
+            head = head_for_transformers(bare, last.head, pooling)
+            if head is not None:
+                blocks = {**blocks, deepest: replace(last, head=head)}
+            elif self.engine != "peft":
+                raise InputError(
+                    "the export",
+                    f"{self.engine} loads no adapter of {type(bare).__name__} that pools like this run "
+                    f"(text.pooling: {pooling}) and has a linear head; export it for PEFT, or merged",
                 )
-                for number, tensors in blocks.items()
-            },
-            files=sentence_files(linear_of(last.head), pooling, max_length=recipe.text.max_length),
-        )
+            else:
+                auto_class, loaded, prefix = "AutoModel", bare.base_model, f"{bare.base_model_prefix}."
+                files = sentence_files(linear_of(last.head), pooling, max_length=recipe.text.max_length)
+                blocks = {
+                    number: StageTensors(
+                        block={name.removeprefix(prefix): value for name, value in tensors.block.items()}, head={}
+                    )
+                    for number, tensors in blocks.items()
+                }
+        adapter = None if self.merge else self._adapter(loaded, blocks, auto_class, members)
+        return _Form(auto_class=auto_class, bare=bare, adapter=adapter, head=head, files=files)
 
-    def _adapter(self, form: _Form, members: int) -> PeftAdapter:
+    def _adapter(self, bare: Any, blocks: Mapping[int, StageTensors], auto_class: str, members: int) -> PeftAdapter:
         recipe, engine = self.parts.recipe, self.engine
         adapter = peft_adapter(
-            form.bare,
+            bare,
             adapter_of_mean(recipe.adapter, members),
-            form.blocks,
-            auto_class=form.auto_class,
+            blocks,
+            auto_class=auto_class,
             base=self._base,
             revision=recipe.revision,
         )
@@ -268,9 +260,6 @@ class Exporter:
         if problems := engine_problems(engine, adapter.config, adapter.tensors.keys()):
             raise InputError("the export", [*problems, "export it merged (--merge), or for PEFT"])
         return adapter
-
-    def _bare(self) -> Any:
-        return bare_model(self.folder, self.parts.recipe.task.model, labels=self._outputs)
 
     @cached_property
     def _encoder(self) -> Encoder:
@@ -290,32 +279,27 @@ class Exporter:
         return str(self.folder.absolute()) if local else name
 
     def _write(
-        self,
-        part: Path,
-        models: Sequence[Stage],
-        keys: Sequence[str],
-        blocks: Mapping[int, StageTensors],
-        form: _Form,
-        adapter: PeftAdapter | None,
+        self, part: Path, models: Sequence[Stage], keys: Sequence[str], blocks: Mapping[int, StageTensors], form: _Form
     ) -> None:
         parts, recipe, (stage, *others) = self.parts, self.parts.recipe, models
         files = dict(form.files)
-        if adapter is None:
-            with parts.loaded.get().alone() as (model, encoder):
+        if form.adapter is None:
+            workshop = parts.loaded.get()
+            with exact_numerics(workshop.device, recipe.training):  # and no other thread uses the model
                 write_merged(
-                    model,
+                    workshop.model,
                     blocks,
                     part,
                     base=self.folder,
-                    bare=self._bare(),
-                    encoder=encoder,
+                    bare=form.bare,
+                    encoder=workshop.encoder,
                     labels=parts.description.labels,
                     head=form.head,
                 )
         else:
             if form.files:
                 copy_beside(self.folder, part, but=("config.json",))  # its tokenizer
-            files |= adapter.files()
+            files |= form.adapter.files()
             if isinstance(self._encoder, LanguageEncoder) and self._encoder.date is not None:
                 files["chat_template.jinja"] = self._encoder.tokenizer.get_chat_template().encode()
         files |= description_files(

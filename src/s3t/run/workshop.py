@@ -12,7 +12,7 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -28,8 +28,7 @@ from s3t.ledger import Snapshot
 from s3t.models.adapters import Link, StageTensors, deserialize, mean_of, serialize
 from s3t.models.assembly import assemble
 from s3t.models.base import Pooling
-from s3t.models.blocks import BlockTensors, Model
-from s3t.models.encoders import Encoder
+from s3t.models.blocks import BlockTensors
 from s3t.models.language import LanguageEncoder
 from s3t.models.source import check_unchanged, model_folder
 from s3t.prediction.answers import Answers
@@ -100,12 +99,6 @@ class Workshop:
     @property
     def device(self) -> torch.device:
         return self.model.base.device
-
-    @contextmanager
-    def alone(self) -> Iterator[tuple[Model, Encoder]]:
-        """The bare model and its encoder, while no other thread uses them."""
-        with exact_numerics(self.device, self._recipe.training):
-            yield self.model, self.encoder
 
     def forget_stale(self, snapshot: Snapshot) -> None:
         """Drop what is in memory of slices that have lost a record, or are losing one, and of stages that are not alive
