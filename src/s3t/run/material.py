@@ -95,12 +95,12 @@ class Material:
         selected = [range(len(part.records)) if part.place.slice == own else part.replayed for part in parts]
         if not self.recipe.training.trunk_cache:
             augment = self._augment if self.recipe.image.is_augmented else None
-            return Examples(parts, self.encoder, selected=selected, augment=augment)
+            return Examples(slices=parts, encoder=self.encoder, selected=selected, augment=augment)
         block = self.recipe.trained_block(stage.depth)
         border = self.model.border(block)
         needed = {(part.place, border) for part in parts}
         states = [self._states(part, block, needed, progress) for part in parts]
-        return Examples(parts, self.encoder, border=border, states=states, selected=selected)
+        return Examples(slices=parts, encoder=self.encoder, selected=selected, border=border, states=states)
 
     def _states(
         self, part: EncodedSlice, block: int, needed: Collection[tuple[Place, int]], progress: Progress

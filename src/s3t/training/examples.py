@@ -78,31 +78,21 @@ class SliceStates:
         return self.packed[start : start + self.lengths[record]]
 
 
+@dataclass(eq=False, kw_only=True)
 class Examples:
-    """The records of a prefix, slice after slice; without states at the border, a pass starts at the inputs.
+    """The records of a prefix, slice after slice; without states at the border, a pass starts at the inputs."""
 
-    `selected` are the records of each slice that are trained on; None: all. `augment` changes a record by the epoch's
-    seed and the record's own token.
-    """
+    slices: Sequence[EncodedSlice]
+    encoder: Encoder
+    selected: Sequence[Sequence[int]]
+    """Of each slice the records that are trained on."""
+    border: int = 0
+    states: Sequence[SliceStates] | None = None
+    augment: Augment | None = None
+    """Changes a record by the epoch's seed and the record's own token."""
 
-    def __init__(
-        self,
-        slices: Sequence[EncodedSlice],
-        encoder: Encoder,
-        *,
-        border: int = 0,
-        states: Sequence[SliceStates] | None = None,
-        selected: Sequence[Sequence[int]] | None = None,
-        augment: Augment | None = None,
-    ) -> None:
-        self._border = border
-        self._slices = slices
-        self._encoder = encoder
-        self._states = states
-        self._augment = augment
-        if selected is None:
-            selected = [range(len(part.records)) for part in slices]
-        self._at = [(index, record) for index, records in enumerate(selected) for record in records]
+    def __post_init__(self) -> None:
+        self._at = [(index, record) for index, records in enumerate(self.selected) for record in records]
 
     def __len__(self) -> int:
         return len(self._at)
@@ -110,30 +100,30 @@ class Examples:
     def batch(self, numbers: Sequence[int], *, seed: int = 0) -> tuple[Batch, Start | None]:
         """Collated batch of some records; also their states, padded alike, if passes start at a border."""
         at = [self._at[number] for number in numbers]
-        if self._states is None:
+        if self.states is None:
             return self._collated(at, seed), None
-        batch = self._encoder.dummy(self._first, len(at)) or self._collated(at, seed)
-        states = [self._states[index].of(record) for index, record in at]
-        return batch, Start(self._border, padded_states(batch, states))
+        batch = self.encoder.dummy(self._first, len(at)) or self._collated(at, seed)
+        states = [self.states[index].of(record) for index, record in at]
+        return batch, Start(self.border, padded_states(batch, states))
 
     def targets(self, numbers: Sequence[int]) -> Tensor:
         """Targets of some records, one row for each of their answers."""
-        return torch.cat([self._slices[index].targets[record] for index, record in map(self._at.__getitem__, numbers)])
+        return torch.cat([self.slices[index].targets[record] for index, record in map(self._at.__getitem__, numbers)])
 
     def count_answers(self, numbers: Sequence[int]) -> int:
-        return sum(len(self._slices[index].targets[record]) for index, record in map(self._at.__getitem__, numbers))
+        return sum(len(self.slices[index].targets[record]) for index, record in map(self._at.__getitem__, numbers))
 
     def _collated(self, at: Sequence[tuple[int, int]], seed: int) -> Batch:
-        parts, augment = self._slices, self._augment
+        parts, augment = self.slices, self.augment
         if augment is None:
-            return self._encoder.collate([parts[index].records[record] for index, record in at])
+            return self.encoder.collate([parts[index].records[record] for index, record in at])
         changed = [augment(parts[index].records[record], seed, parts[index].tokens[record]) for index, record in at]
-        return self._encoder.collate(changed)
+        return self.encoder.collate(changed)
 
     @cached_property
     def _first(self) -> Encoded:
         index, record = self._at[0]
-        return self._slices[index].records[record]
+        return self.slices[index].records[record]
 
 
 class TrunkCache:
