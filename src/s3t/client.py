@@ -93,7 +93,7 @@ class Client(AbstractContextManager["Client"]):
     ) -> Added:
         """Take more records in, as `Run.add`. After a ServerError it is unknown whether they came; for operators, who
         may `replace`, it does no harm to repeat it."""
-        body = {"records": [*records], "replace": replace, "readmit": readmit, "new_labels": [*new_labels]}
+        body = {"records": [*records], "replace": replace, "readmit": readmit, "new_labels": new_labels}
         return _parsed(Added, self._ask("POST", "/v1/records", body))
 
     def delete(

@@ -149,7 +149,7 @@ class AdditionRequest(RequestBody):
     )
     readmit: bool = Field(default=False, description="Deleted ids and people may come back. Needs the scope operate.")
     new_labels: list[StrictStr] = Field(
-        default=[], max_length=MAX_NAMES, description="Labels that the run has from now on. Needs the scope operate."
+        default=[], max_length=1000, description="Labels that the run has from now on. Needs the scope operate."
     )
 
 

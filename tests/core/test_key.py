@@ -10,7 +10,10 @@ from s3t.core import KeyInputs, Place, Secret, Stage, stage_key
 from s3t.recipe import Prediction, recipe_from, training_part
 
 RESOLVED = {"precision": "float32", "threads": 1, "attention": "sdpa", "shortcuts": ["packing"], "trunk_cache": True}
-OF_KEYS = {"salt": "salt", "base": "base", "stage": Stage(1, (0, 2)), "digests": ("d0", "d1"), "parents": ("parent",)}
+OF_KEYS = {
+    **{"salt": "salt", "base": "base", "stage": Stage(1, (0, 2))},
+    **{"digests": ("d0", "d1"), "parents": ("parent",), "later": ()},
+}
 """What is in a key beside the recipe."""
 
 
@@ -38,7 +41,8 @@ def key_of(recipe, **beside):
     given = OF_KEYS | beside
     part = training_part(recipe, labels=recipe.labels or ())
     inputs = KeyInputs(secret=Secret(salt=given["salt"]), base_digest=given["base"], training_part=part)
-    return stage_key(inputs, given["stage"], slice_digests=given["digests"], parents=given["parents"])
+    digests, parents = given["digests"], given["parents"]
+    return stage_key(inputs, given["stage"], slice_digests=digests, parents=parents, labels=given["later"])
 
 
 SAME = [

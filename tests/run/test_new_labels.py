@@ -1,8 +1,10 @@
 """Labels that come with an addition: learned, answered and deleted as if they had been there from the beginning."""
 
+import numpy as np
 import pytest
 
 import s3t
+from s3t.run import adding
 from testing import tiny
 from tests.run.worlds import SMALL, trained_run
 
@@ -79,26 +81,72 @@ def test_a_label_stays_when_its_last_record_has_gone_and_a_copy_knows_it(text_mo
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
-        ("x", "give a list"),
-        (["x", " "], "' ' is blank"),
-        ([7], "7 is blank, or no text"),
-        (["a\u200b"], "differ in unseen characters"),
-        (["1"], "'1' stands for 'a'"),
+        ("x", "give a list of texts"),
+        ([7], "give a list of texts"),
+        (["x", " "], "number 2 is blank"),
+        (["caf\udce9"], "number 1 is blank, or holds characters that are not printed"),
+        (["x", "a\u200a"], "number 2 .* not printed"),
+        (["x  y", "x y"], "number 1 looks like another label.*number 2 looks like"),
+        (["1"], "number 1 looks like another label, or stands for one"),
         (["z"], "outside the run's labels, to which `s3t add --new-labels` adds"),
     ],
 )
 def test_what_is_no_new_label(given, problem, text_model, tmp_path):
-    recipe = recipe_of(text_model, label_names={"1": "a"})
+    recipe = recipe_of(text_model, label_names={"1": "a", "b  b": "b", "b b": "b"})
     with s3t.Run.create(tmp_path / "run", recipe=recipe, data=table(0)) as run:
         with pytest.raises(s3t.InputError, match=problem):
             run.add(table(1, labels="ax"), new_labels=given)
         assert (run.labels, run.status().records) == (("a", "b", "c"), 9)
+        done = run.add(table(1, labels="ax"), new_labels=np.array(["x", "a", "x"]))
+        assert done.new_labels == ("x",)
+        assert "4 labels" in repr(run)
 
 
-def test_trained_heads_and_labels_in_order_take_none(text_model, tmp_path):
-    ordinal = recipe_of(text_model, task="text-ordinal-classification")
-    for name, recipe in (("s3t", tiny.recipe(text_model, **SMALL)), ("ordinal", ordinal)):
-        with s3t.Run.create(tmp_path / name, recipe=recipe, data=table(0)) as run:
-            with pytest.raises(s3t.InputError, match=r"labels of init alone .*make a new run"):
-                run.add(table(1), new_labels=["x"])
-            assert run.add(table(1), new_labels=["a"]).addition == 1
+NONE = {
+    "s3t": {},
+    "ordinal": {"method": "ridge", "task": "text-ordinal-classification"},
+    "groups": {
+        "method": "ridge",
+        "partition": {"group": {"column": "label", "slices": {"a": [0], "b": [1], "c": [2]}}},
+    },
+}
+
+
+@pytest.mark.parametrize("why", NONE)
+def test_trained_heads_labels_in_order_and_labels_that_are_groups_take_none(why, text_model, tmp_path):
+    recipe = tiny.recipe(text_model, **SMALL) | NONE[why]
+    if why != "s3t":
+        del recipe["sequences"]
+    recipe["partition"] = SMALL["partition"] | {"slices": 3, "salt": tiny.SALT} | recipe["partition"]
+    with trained_run(tmp_path / "run", recipe, table(0)) as run:
+        with pytest.raises(
+            s3t.InputError, match=r"a head for the labels of init alone; make a new run with more"
+        ) as said:
+            run.add(table(1), new_labels=["x"])
+        assert ("which took" in str(said.value)) == (why == "s3t")
+        with pytest.raises(s3t.InputError, match="fixed at init"):
+            run.add(table(1, labels="ax"))
+        assert run.add(table(1), new_labels=["a"]).new_labels == ()
+
+
+def test_two_processes_may_bring_the_same_label(text_model, tmp_path, monkeypatch):
+    """Or two that nobody can tell apart: the second is refused."""
+    with s3t.Run.create(tmp_path / "run", recipe=recipe_of(text_model), data=table(0)) as run:
+        compare = adding._compare
+
+        def meanwhile(label):
+            def comparing(parts, change):
+                monkeypatch.setattr(adding, "_compare", compare)
+                with s3t.Run.open(run.path) as other:
+                    other.add(table(len(other.labels)), new_labels=[label])
+                compare(parts, change)
+
+            monkeypatch.setattr(adding, "_compare", comparing)
+
+        meanwhile("x")
+        assert run.add(table(1, labels="ax"), new_labels=["x"]).addition == 2
+        meanwhile("y y")
+        with pytest.raises(s3t.InputError, match="number 1 looks like another label"):
+            run.add(table(2), new_labels=["y  y"])
+        assert run.labels == ("a", "b", "c", "x", "y y")
+        assert run.audit().ok

@@ -211,6 +211,7 @@ def _told_of(done: s3t.Added, status: s3t.Status | None, run: Path) -> Iterator[
     yield Output(done, failed=done.training_failed is not None or unrepaired)
     would, new = "would be " if done.dry_run else "", counted(done.records - done.replaced, "record")
     came = f", {done.readmitted} of whom had been deleted" if done.readmitted else ""
+    came += f"; new labels: {', '.join(done.new_labels)}" if done.new_labels else ""
     came += f"; {counted(done.too_old, 'row')} too old, left out" if done.too_old else ""
     if done.addition is None:
         typer.echo(f"{new} {would}taken in, {done.replaced} replaced, {done.unchanged} as before{came}")

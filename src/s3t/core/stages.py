@@ -3,7 +3,7 @@
 A key is the keyed hash of everything that decides a stage's tensors:
 
     key = HMAC(stage key of the secret, base model's digest, training part of the recipe with every `auto` resolved,
-               shard, prefix, slice digests, keys of its parents)
+               shard, prefix, later labels, slice digests, keys of its parents)
 
 What does not change a stage's tensors (budget, selector, device, ensemble, column names) is not in it. Pure.
 """

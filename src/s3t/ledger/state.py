@@ -237,7 +237,7 @@ class Incoming:
     slices: Mapping[Place, SliceState]
     """`after` is left to the ledger."""
     labels: Sequence[str]
-    """Labels that come with them, if they are not there by then."""
+    """Labels behind those of init, in order; those that are not there by then come with them."""
     records: Iterable[RecordRow]
     back: Mapping[bytes, int]
     """Tokens that were deleted, by these generations, and are to come back."""

@@ -100,7 +100,7 @@ class Transaction:
             generation=last.generation,
             changes=changes,
             slices=slices,
-            new_labels=tuple(self.rows.all(NewLabel) if any(place.segment for place in slices) else ()),
+            new_labels=self._new_labels() if any(place.segment for place in slices) else (),
             live=self._read_live(),
             learned=self.rows.note(LEARNED),
             walked=self.rows.note(WALKED),
@@ -109,6 +109,12 @@ class Transaction:
             condemned=self._run(select(schema.condemned.c.name).limit(1)).first() is not None,
             approved=self.held.approved(),
         )
+
+    def _new_labels(self) -> tuple[NewLabel, ...]:
+        found = tuple(self.rows.all(NewLabel))
+        if [each.number for each in found] != list(range(len(found))):  # a head's outputs would have others' names
+            raise damaged(schema.labels, 1)
+        return found
 
     def _read_live(self) -> LiveStages:
         """The live stages. Of those that are known already, only shards that have gained some are read again."""
@@ -287,8 +293,8 @@ class Transaction:
             if self.places_of(tokens) or not gone.items() <= addition.back.items():
                 return False
         number, known = max(place.segment for place in addition.slices), self.snapshot().new_labels
-        new = [label for label in addition.labels if label not in {each.label for each in known}]
-        for place, label in enumerate(new, start=len(known)):
+        new = dict.fromkeys(addition.labels).keys() - {each.label for each in known}
+        for place, label in enumerate(filter(new.__contains__, addition.labels), start=len(known)):
             self.rows.add(NewLabel(number=place, label=label, addition=number))
         after = self.snapshot().generation
         slices = {place: replace(state, after=after) for place, state in addition.slices.items()}

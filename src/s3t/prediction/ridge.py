@@ -89,7 +89,8 @@ class Sums(NamedTuple):
 
     def with_outputs(self, outputs: int) -> Sums:
         """With outputs for labels that came later."""
-        return Sums(self.gram, pad(self.products, (0, outputs - self.products.shape[1])))
+        more = outputs - self.products.shape[1]
+        return self._replace(products=pad(self.products, (0, more))) if more else self
 
     def solver(self, width: int) -> Solver:
         """A function from a penalty to weights of the first `width` features, width x C, and biases, C. Biases are not

@@ -1118,6 +1118,13 @@ class Recipe(Section):
         return "" if self.head == "trained" else "mean" if self.prediction.ensemble == "merged" else "each"
 
     @property
+    def grows_labels(self) -> bool:
+        """True if labels may come with records: one head is solved for all, and no group is a label."""
+        group, target = self.partition.group, self.task.target
+        of_groups = group is not None and group.column == self.columns.label
+        return not self.method.trains and target.softmax_over_labels and not of_groups
+
+    @property
     def stage_costs(self) -> StageCosts:
         """Costs of stages by depth, from declared numbers, in no particular unit."""
         slices = self.partition.slices

@@ -112,7 +112,7 @@ def ingest_sample(
 
 
 def ingest_labelled(data: Data, recipe: Recipe, *, labels: tuple[str, ...] | None = None) -> Records:
-    """Records to evaluate on, without ids, subjects and groups. `labels` are a run's, which cannot change any more."""
+    """Records to evaluate on, without ids, subjects and groups. `labels` are a run's."""
     return Checks(recipe, with_owners=False, fixed=labels).whole(data)
 
 
@@ -153,7 +153,7 @@ class OneGroupEach:
 
 
 class Checks:
-    """The checks of records, window by window. `fixed` is the label set of a run, which cannot change any more; `old`:
+    """The checks of records, window by window. `fixed` is the label set of a run; `old`:
     records that are older than `retention` allows are no problem.
 
     Of a window's records it keeps what later rows are compared with: ids and groups of owners as hashes, and the label
@@ -372,7 +372,7 @@ class Checks:
         named, keys = functools.partial(label_of, labels=by_value), set(map(comparison_key, by_value))
         other, whose = "a declared one", "declared labels; declare it"
         if self._fixed is not None:
-            more = "fixed at init" if recipe.method.trains else "to which `s3t add --new-labels` adds"
+            more = "to which `s3t add --new-labels` adds" if recipe.grows_labels else "fixed at init"
             other, whose = "the run's", f"run's labels, {more}; drop the row"
 
         def label(cell: Any) -> Any:

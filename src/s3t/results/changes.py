@@ -177,6 +177,8 @@ class Added(Result):
     """Rows of a synchronised table that are too old to come in, or to stay."""
     readmitted: int = 0
     """Records that had been deleted, or whose subject had, and came back."""
+    new_labels: tuple[str, ...] = ()
+    """Labels that the run has since then."""
     deletion: Deletion | None = None
     """The deletion of older versions, and of records that a synchronised table does not hold any more."""
     dry_run: bool = False

@@ -30,7 +30,7 @@ from s3t.store.disk import storage_errors
 from s3t.store.rows import WINDOW_ROWS, Cells, contents
 from s3t.store.slices import copies_in_order, slice_digest
 from s3t.store.spill import Spill
-from s3t.wording import counted, hours_in_words
+from s3t.wording import counted, duration
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -75,8 +75,8 @@ def add(
         replace: an id that the run holds is no error: if anything of its row has changed, the record is deleted, and
             taken in as it is now, in one step.
         readmit: ids and subjects that were deleted are no error: they came back.
-        new_labels: labels that the run has from now on, behind its others. Of classifications by `method: ridge`; other
-            heads have as many outputs as at `init`.
+        new_labels: labels that the run has from now on, behind its others, if any record comes in: of classifications
+            by `method: ridge`, for other heads have as many outputs as at `init`.
         train: False: learn nothing now, and repair nothing; `due` says if the first is to be done.
         wait: as for `delete`, of what is replaced.
 
@@ -149,8 +149,8 @@ class _Change:
     """Ids that the run holds are no problem."""
     readmit: bool
     """Names that were deleted are no problem."""
-    new_labels: Sequence[str] = ()
-    """Labels that come with the data, behind those of the run."""
+    later_labels: Sequence[str]
+    """Labels behind those of init: the run's, and those that come with the data."""
     back: dict[bytes, int] = field(default_factory=dict)
     """Deleted tokens that come back, and the generations that deleted them."""
     readmitted: int = 0
@@ -193,7 +193,7 @@ def _changed(
     *,
     replace: bool,
     readmit: bool,
-    new_labels: Sequence[str] = (),
+    new_labels: Sequence[str],
     most: float | None = None,
     dry_run: bool = False,
     train: bool,
@@ -214,8 +214,8 @@ def _changed(
 
         partition = parts.recipe.partition
         split = Split(records, secret=parts.secret, shards=partition.shards, slices=partition.slices)
-        new = _new_labels(parts, new_labels)
-        change = _Change(split=split, whole=most is not None, replace=replace, readmit=readmit, new_labels=new)
+        labels, known = _later_labels(parts, new_labels), len(parts.latest.snapshot().new_labels)
+        change = _Change(split=split, whole=most is not None, replace=replace, readmit=readmit, later_labels=labels)
         _check(parts, data, change)
         _compare(parts, change)
         if most is not None:
@@ -234,6 +234,7 @@ def _changed(
             expired=len(change.expired),
             too_old=change.too_old,
             readmitted=change.readmitted,
+            new_labels=tuple(labels[known:]) if change.records else (),
             to_learn=inventory_now(parts).to_learn(),
             due=False,
             notices=_noticed(parts.recipe, change) if change.records else (),
@@ -289,11 +290,11 @@ def _check(parts: Parts, data: Data, change: _Change) -> None:
     """Check the records, and divide them into slices."""
     from s3t.records.ingest import Checks  # here: it imports pyarrow, which a short command should not wait for
 
-    recipe, labels, count = parts.recipe, parts.labels_at(parts.latest.snapshot()), 0
+    recipe, labels, count = parts.recipe, (*parts.description.labels, *change.later_labels), 0
     retention = recipe.retention if change.whole else None
     problems: Problems | None = None
     grouped: list[tuple[int, bytes, Sequence[int]]] = []
-    for records in Checks(recipe, fixed=(*labels, *change.new_labels), old=change.whole).windows(data):
+    for records in Checks(recipe, fixed=labels, old=change.whole).windows(data):
         numbers: Sequence[int] = range(count, count := count + records.rows.num_rows)
         if retention is not None:
             records, numbers = _since(records, given := numbers, retention.oldest())
@@ -312,26 +313,28 @@ def _check(parts: Parts, data: Data, change: _Change) -> None:
         problems.refuse()
 
 
-def _new_labels(parts: Parts, given: Sequence[str]) -> list[str]:
-    """Those of some labels that the run does not have, if it can take them."""
+def _later_labels(parts: Parts, more: Sequence[str]) -> list[str]:
+    """The labels behind those of init: the run's, and then those of `more` that it does not have, if it takes them."""
     recipe, known = parts.recipe, parts.labels_at(parts.latest.snapshot())
-    if isinstance(given, str):
-        raise InputError("the new labels", f"are the text {given!r}; give a list")
-    if not (new := [label for label in dict.fromkeys(given) if label not in known]):
-        return new
-    if recipe.method.trains or not recipe.task.target.softmax_over_labels:
+    if isinstance(more, str) or not all(isinstance(label, str) for label in more):
+        raise InputError("the new labels", "give a list of texts")
+    given = [label for label in dict.fromkeys(map(str, more)) if label not in known]
+    if given and not recipe.grows_labels:
         with parts.ledger.reading() as transaction:
-            hours = hours_in_words(transaction.history.training_seconds() / 3600)
-        what = f"method {recipe.method} has heads for the labels of init alone ({recipe.task})"
-        raise InputError("the new labels", f"{what}; make a new run with more: training took {hours} here")
-    names = recipe.label_names or {}
-    problems = [f"{label!r} is blank, or no text" for label in new if name_of(label) != label]
-    groups = [] if problems else alike([*known, *names, *new])
-    problems += [f"{' and '.join(map(repr, group))} differ in unseen characters alone" for group in groups]
-    problems += [f"{label!r} stands for {names[label]!r} (label_names)" for label in new if label in names]
+            seconds = transaction.history.training_seconds()
+        again = f", which took {duration(seconds)} here" if seconds else ""
+        what = f"{recipe.task} by method {recipe.method} has a head for the labels of init alone"
+        raise InputError("the new labels", f"{what}; make a new run with more, and train that{again}")
+    names, problems = recipe.label_names or {}, []
+    like = {label for group in alike([*known, *names, *given]) for label in group} | names.keys()
+    for number, label in enumerate(given, start=1):
+        if not label.isprintable() or name_of(label) != label:
+            problems.append(f"number {number} is blank, or holds characters that are not printed; give another name")
+        elif label in like:
+            problems.append(f"number {number} looks like another label, or stands for one; use that, or another name")
     if problems:
         raise InputError("the new labels", problems)
-    return new
+    return [*known[len(parts.description.labels) :], *given]
 
 
 def _noticed(recipe: Recipe, change: _Change) -> tuple[str, ...]:
@@ -470,6 +473,7 @@ def _take_in(
         return None, *parts.deleter.exchange(request, None)
     try:
         with hold(parts.lock):
+            change.later_labels = _later_labels(parts, change.later_labels)  # another may have added some
             number = parts.ledger.snapshot().added + 1
             states = {place._replace(segment=number): _state_of(change.rows(place), parts) for place in change.split}
             return number, *_put(parts, change, request, waiting, states)
@@ -501,7 +505,7 @@ def _put(
             request,
             Incoming(
                 slices=states,
-                labels=change.new_labels,
+                labels=change.later_labels,
                 records=waiting,
                 back=change.back,
                 readmitted=change.readmitted,

@@ -328,5 +328,7 @@ def shape_of(parts: Parts) -> str:
     """A run in one line: method, shards, slices, labels, base model. Asks neither the ledger nor the disk."""
     recipe, description = parts.recipe, parts.description
     shape = f"{counted(len(description.orders), 'shard')}, {counted(len(description.orders[0][0]), 'slice')}"
-    head = counted(len(description.labels), "label") if description.labels else str(recipe.task)
+    now = parts.latest.recent()
+    labels = description.labels if now is None else parts.labels_at(now)
+    head = counted(len(labels), "label") if labels else str(recipe.task)
     return f"{recipe.method.described()}, {shape}, {head}, base model {recipe.base_model}"
