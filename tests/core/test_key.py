@@ -78,6 +78,7 @@ OTHER = [
     {"parents": ["another parent"]},
     {"parents": ["parent", "parent"]},
     {"parents": []},
+    {"later": ("c",)},
 ]
 
 
