@@ -95,8 +95,8 @@ def predict(
     source, form = (sys.stdin.buffer, form or "jsonl") if data == STDIN else (data, form)
     ask = _ask_run if url is None else _ask_server
     with opened(run, url) as target, closing(ask(target, source, form, typed, top=top, whole=not jsonl)) as documents:
-        document, cut = None, 0
-        for document in documents:
+        cut = 0
+        for document in documents:  # at least one
             cut += document["cut"]
             if jsonl:
                 sys.stdout.write(_lines(document["predictions"]))
@@ -107,9 +107,6 @@ def predict(
         typer.echo(f"s3t: {told}", err=True)
     if jsonl:
         return
-    if document is None:
-        where = "standard input" if data == STDIN else str(data)
-        raise InputError(where, "holds no inputs; give at least one")
     rows = document["predictions"]
     if output is not None:
         _write(output, rows)

@@ -79,6 +79,8 @@ def compare(
 
     Example:  s3t compare recipe.yaml --data records.csv --plot systems.png
     """
+    asked: dict[str, Any] = dict(locals())
+    del asked["plot"]
     from rich.filesize import decimal
 
     from s3t.comparison import compare as compared
@@ -87,16 +89,7 @@ def compare(
     if plot is not None:
         check_picture(plot)
     try:
-        found = compared(
-            recipe,
-            data=data,
-            evaluate=evaluate,
-            records=records,
-            minutes=minutes,
-            deletions_per_month=deletions_per_month,
-            seed=seed,
-            progress=ProgressBar(),
-        )
+        found = compared(**asked, progress=ProgressBar())
     except KeyboardInterrupt:
         raise S3TError("stopped; nothing is kept") from None
     if plot is not None:
@@ -352,7 +345,7 @@ def sequences(
     from s3t.planning.simulation import retention
 
     sizes: Any = {"slices": slices, "budget": budget, "deletions": deletions, "seed": seed}
-    setting = _setting([], **sizes, prior=prior, values=values, horizon=horizon, selector=selector, plot=plot)
+    setting = _setting([], selector, plot, **sizes, horizon=horizon, prior=prior, values=values)
     known = None if setting.prior is None else setting.probabilities
     what = f"{counted(budget, 'order')} of {counted(slices, 'slice')} ({selector})"
     with working(None if selector == SELECTOR else f"choosing {what}"):  # survival has a bar
@@ -475,7 +468,7 @@ def simulate(
     if min(trials, shards, slices, count) >= 1:
         problems += _size_problems(trials, shards, slices, count, repaired, vary_by_shard)
     sizes: Any = {"slices": slices, "budget": 1 if budget is None else budget, "deletions": deletions, "seed": seed}
-    setting = _setting(problems, **sizes, prior=prior, selector=selector, plot=plot)
+    setting = _setting(problems, selector, plot, **sizes, prior=prior)
     fall = Deletions.from_prior(setting.probabilities, shards=shards)
     if chains is None:
         with working(None if selector == SELECTOR else f"choosing {counted(count, 'order')} for each shard"):
@@ -648,27 +641,20 @@ def tune(
     typer.echo(f"best: trial {tuning.best.number}, {tuning.best.score:.4f}{'' if out is None else f', in {out}'}")
 
 
-def _setting(
-    problems: list[str],
-    *,
-    prior: str | None,
-    values: str | None = None,
-    horizon: str = HORIZON,
-    selector: str,
-    plot: Path | None,
-    **sizes: int,
-) -> Setting:
-    """The setting of every shard's orders. Raises an InputError if there are problems, also earlier ones."""
+def _setting(problems: list[str], selector: str, plot: Path | None, **asked: Any) -> Setting:
+    """The setting of every shard's orders; texts are rows of numbers. Raises an InputError of all problems."""
     from s3t.drawing import check_picture
     from s3t.orders import SELECTORS, Setting, no_selector, selector_problem
 
-    given: dict[str, Any] = dict(sizes)
+    given: dict[str, Any] = {}
     if selector not in SELECTORS:
         problems.append(no_selector(selector))
-    for name, text in (("horizon", horizon), ("prior", prior), ("values", values)):
+    for name, value in asked.items():
         with noted(problems):
-            row = None if text is None else numbers_in(text, where=f"--{name}")
-            given[name] = row and tuple(int(each) if each.is_integer() else each for each in row)
+            if isinstance(value, str):
+                row = numbers_in(value, where=f"--{name}")
+                value = tuple(int(each) if each.is_integer() else each for each in row)
+            given[name] = value
     setting = None
     with noted(problems):
         setting = Setting(**given)

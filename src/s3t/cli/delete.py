@@ -139,7 +139,6 @@ def told_and_repaired(target: Any, done: Deletion, where: Any, *, repairs: bool,
 
 
 def print_repair(done: Deletion) -> None:
-    """Print the repair after a deletion, if there was one."""
     if done.repair is not None:
         noun, why = ("stage", "deletion.repair") if done.repair_due else ("readout", "head: ridge")
         typer.echo(f"{counted(done.repair.trained, noun)} repaired in {done.repair.seconds:.1f} s, as {why} says")

@@ -103,7 +103,6 @@ def slices_of(chain: Chain) -> str:
 
 
 def print_training(done: Training, status: Status, run: Any) -> None:
-    """Print what was trained, and the run's status after it."""
     there = f"{counted(status.alive, 'stage')} alive"
     if done.stages:
         typer.echo(f"{counted(done.trained, 'stage')} trained in {done.seconds:.1f} s; {there}")
@@ -115,7 +114,6 @@ def print_training(done: Training, status: Status, run: Any) -> None:
 
 
 def print_deletion(done: Deletion, run: Any) -> None:
-    """Print what a deletion did, or would do."""
     if done.held is not None:
         typer.echo(HELD_STATES[str(done.state)].format(id=done.held))
         return
@@ -258,7 +256,6 @@ def _after(value: float | None) -> str:
 
 
 def print_parts(measured: Evaluation) -> None:
-    """Measures of each shard and depth, and what is doubtful."""
     print_table("each shard alone", measured.per_shard)
     print_table("the ensemble cut to a depth", measured.per_depth)
     for notice in measured.notices:

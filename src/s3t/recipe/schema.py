@@ -91,12 +91,8 @@ _FITTED = (
 )
 
 REFUSED_INITS: Final[Mapping[str, str]] = {
-    "pissa": _CHANGES_BASE,
-    "olora": _CHANGES_BASE,
-    "loftq": _CHANGES_BASE,
-    "eva": _FITTED,
-    "corda": _FITTED,
-    "lora_ga": _FITTED,
+    **dict.fromkeys(("pissa", "olora", "loftq"), _CHANGES_BASE),
+    **dict.fromkeys(("eva", "corda", "lora_ga"), _FITTED),
 }
 _REFUSED: Final[Mapping[str, str]] = {
     "bias": (

@@ -102,7 +102,7 @@ def picture(image: Image.Image) -> Image.Image:
     if (problem := _problem(image)) is not None:
         raise DataError("the image", problem)
     # Grey TIFF files of 16 bits may count from white, which Pillow knows of 8 bits alone.
-    from_white = image.format == "TIFF" and _tags(image).get(_PHOTOMETRIC) == 0
+    from_white = image.format == "TIFF" and getattr(image, "tag_v2", {}).get(_PHOTOMETRIC) == 0
     image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I"):  # 16 bits: the high byte, as Pillow takes it of colours
         grey = (np.asarray(image) >> 8).astype(np.uint8)
@@ -122,7 +122,7 @@ def _problem(image: Image.Image) -> str | None:
         return _TOO_LARGE
     if image.format != "MPO" and getattr(image, "is_animated", False):
         return "has several frames or pages; give one"
-    tags = _tags(image)
+    tags: Mapping[int, Any] = getattr(image, "tag_v2", {})
     deep = image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PPM")
     if image.mode == "F" or set(tags.get(_SAMPLE_FORMAT, (1,))) != {1} or (image.mode == "I" and not deep):
         return "has signed, fractional or 32-bit pixels, whose range is not known; make it 8 or 16 bits"
@@ -135,11 +135,6 @@ def _problem(image: Image.Image) -> str | None:
     if "transparency" in image.info and (deep or _raw_mode(image) in _RESCALED):
         return "has a transparent colour, and not 8 bits a channel; make it 8 bits, or give it an alpha channel"
     return None
-
-
-def _tags(image: Image.Image) -> Mapping[int, Any]:
-    tags: Mapping[int, Any] = getattr(image, "tag_v2", {})
-    return tags
 
 
 def _raw_mode(image: Image.Image) -> str | None:

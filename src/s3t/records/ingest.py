@@ -192,24 +192,21 @@ class Checks:
         """The label set of the run or the recipe; None if it is the data's."""
 
     def whole(self, data: Data) -> Records:
-        """All records of the data, and their label set."""
         (records,) = self._checked([read_data(data, columns=_kinds(self._recipe))])
         return records._replace(labels=self.labels)
 
     def windows(self, data: Data) -> Iterator[Records]:
-        """The records of the data, window by window."""
         size = self._recipe.task.inputs.window_rows
         return self._checked(read_windows(data, columns=_kinds(self._recipe), size=size))
 
     def _checked(self, tables: Iterable[Table]) -> Iterator[Records]:
         """The records of each window, while there is no problem; those of all windows are told at their end."""
-        table, rows = None, 0
-        for table in tables:
+        rows = 0
+        for table in tables:  # at least one
             rows += table.rows.num_rows
             if (records := self._window(table)) is not None:
                 yield records
-        if table is not None:
-            self.labels = self._finish(table, rows)
+        self.labels = self._finish(table, rows)
 
     def _window(self, table: Table) -> Records | None:
         """The records of the next window; None if there are problems in it, or were in an earlier one."""

@@ -288,7 +288,6 @@ def format_of(source: Path | BinaryIO, given: str | None) -> Format:
 
 
 def format_named(path: Path) -> Format | None:
-    """The format that a file's suffix tells."""
     if path.suffix.lower() not in _COMPRESSIONS:
         return FORMATS.get(path.suffix.lower())
     found = FORMATS.get(Path(path.stem).suffix.lower())
@@ -314,8 +313,8 @@ def read_windows(
     if isinstance(data, str):
         data = Path(data)
     if isinstance(data, Path) and (parts := _parts(data)):
-        folder = parts[0].parent
-        problems, windows = _opened_together(data, parts, size)
+        folder, problems = parts[0].parent, Problems(str(data), Positions("row"))
+        windows = _windows_together(parts, problems, size)
     elif isinstance(data, Query):
         problems, windows = _opened_query(data, size)
     elif isinstance(data, Path) or hasattr(data, "read"):
@@ -373,30 +372,25 @@ def _parts(path: Path) -> list[Path]:
     return found
 
 
-def _opened_together(path: Path, parts: Sequence[Path], size: int) -> tuple[Problems, Iterator[tuple[int, Window]]]:
+def _windows_together(parts: Sequence[Path], problems: Problems, size: int) -> Iterator[tuple[int, Window]]:
     """Windows of several Parquet files, one after another."""
-    problems = Problems(str(path), Positions("row"))
-
-    def windows() -> Iterator[tuple[int, Window]]:
-        first, tables = 0, []
-        for part in parts:
-            own = Problems(str(part), problems.positions)
-            problems.positions.begin(first, part.name)
-            for _, window in _windows(part, "parquet", own, size):
-                table = cast("pa.Table", window)
-                if size == WHOLE:
-                    tables.append(table)
-                else:
-                    yield first, table
-                first += table.num_rows
-            own.refuse()
-        if tables:
-            try:
-                yield 0, pa.concat_tables(tables, promote_options="permissive")
-            except pa.ArrowException:
-                problems.add("its files have other types of a column; convert them")
-
-    return problems, windows()
+    first, tables = 0, []
+    for part in parts:
+        own = Problems(str(part), problems.positions)
+        problems.positions.begin(first, part.name)
+        for _, window in _windows(part, "parquet", own, size):
+            table = cast("pa.Table", window)
+            if size == WHOLE:
+                tables.append(table)
+            else:
+                yield first, table
+            first += table.num_rows
+        own.refuse()
+    if tables:
+        try:
+            yield 0, pa.concat_tables(tables, promote_options="permissive")
+        except pa.ArrowException:
+            problems.add("its files have other types of a column; convert them")
 
 
 def _begins_an_array(path: Path) -> bool:

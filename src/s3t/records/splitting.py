@@ -56,8 +56,6 @@ class Split(Mapping[Place, pa.Table]):
 
     def __getitem__(self, place: Place) -> pa.Table:
         """The rows of a slice, in memory of their own."""
-        if self._schema is None:
-            raise ValueError("no records were added, not even a table without rows")
         batches = [
             pa.ipc.read_record_batch(pa.py_buffer(chunk), self._schema)
             for chunk in self._spill.chunks(place.shard * self._slices + place.slice)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, PlainSerializer, WithJsonSchema
 
 from s3t.core import Kind, Order, Place, Stage
 from s3t.descriptions import describe
@@ -36,13 +36,7 @@ def as_html(title: str, tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> st
     return "".join(parts)
 
 
-def _stage(document: Any) -> Any:
-    return Stage(**document) if isinstance(document, dict) else document
-
-
-StageField = Annotated[Stage, BeforeValidator(_stage), PlainSerializer(Stage.to_json, when_used="json")]
-
-
+StageField = Annotated[Stage, PlainSerializer(Stage.to_json, when_used="json")]
 SliceField = Annotated[Place, PlainSerializer(lambda place: place[:2], when_used="json")]
 """A slice; in documents [shard, slice]."""
 
@@ -67,18 +61,9 @@ def utc(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
-def _to_milliseconds(time: datetime | None) -> str | None:
-    return None if time is None else time.isoformat(timespec="milliseconds")
-
-
-def _moment(time: Any) -> Any:
-    return utc(time) if isinstance(time, int | float) else time
-
-
 Time = Annotated[
-    datetime,
-    BeforeValidator(_moment),
-    PlainSerializer(_to_milliseconds, when_used="json"),
+    datetime,  # pydantic takes seconds since the epoch, too
+    PlainSerializer(lambda time: time.isoformat(timespec="milliseconds"), when_used="json"),
     WithJsonSchema({"type": "string", "format": "date-time"}),
 ]
 """A time in UTC, or seconds since the epoch for it; in documents ISO 8601, to the millisecond."""
