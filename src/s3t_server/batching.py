@@ -78,16 +78,10 @@ class AnswerShare:
 
 class _Asked(NamedTuple):
     inputs: IngestedInputs
+    size: int
+    bytes: int
     answer: Future[AnswerShare]
     at: float
-
-    @property
-    def size(self) -> int:
-        return int(self.inputs.features.num_rows)
-
-    @property
-    def bytes(self) -> int:
-        return int(self.inputs.features.nbytes)
 
 
 class Batcher:
@@ -117,7 +111,8 @@ class Batcher:
         self._thread.start()
 
     async def answer(self, inputs: IngestedInputs, *, caller: str) -> AnswerShare:
-        asked = _Asked(inputs, Future(), time.monotonic())
+        features = inputs.features
+        asked = _Asked(inputs, features.num_rows, features.nbytes, Future(), time.monotonic())
         with self._changed:
             if self._closed:
                 raise ClosedError

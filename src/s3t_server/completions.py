@@ -36,30 +36,17 @@ IGNORED = {
 }
 """Fields that change no text here, whatever they say."""
 WITHOUT_EFFECT: dict[str, tuple[Any, ...]] = {
-    "best_of": (1,),
-    "echo": (False,),
+    **dict.fromkeys(("top_logprobs", "audio", "reasoning_effort", "verbosity", "web_search_options"), ()),
+    **dict.fromkeys(("presence_penalty", "frequency_penalty", "min_p", "min_tokens", "priority"), (0,)),
+    **dict.fromkeys(("tools", "functions", "stop_token_ids"), ([],)),
+    **dict.fromkeys(("tool_choice", "function_call"), ("none", "auto")),
+    **dict.fromkeys(("echo", "ignore_eos"), (False,)),
+    **dict.fromkeys(("best_of", "repetition_penalty"), (1,)),
     "suffix": ("",),
-    "top_logprobs": (),
     "logit_bias": ({},),
-    "presence_penalty": (0,),
-    "frequency_penalty": (0,),
-    "tools": ([],),
-    "tool_choice": ("none", "auto"),
-    "functions": ([],),
-    "function_call": ("none", "auto"),
     "response_format": ({"type": "text"},),
     "modalities": (["text"],),
-    "audio": (),
-    "reasoning_effort": (),
-    "verbosity": (),
-    "web_search_options": (),
     "top_k": (0, -1),
-    "min_p": (0,),
-    "repetition_penalty": (1,),
-    "min_tokens": (0,),
-    "ignore_eos": (False,),
-    "stop_token_ids": ([],),
-    "priority": (0,),
 }
 """Fields of OpenAI, and of vLLM, that cannot be honoured, and their values that change nothing; null is always one."""
 _TEXT = {"type": "string"}

@@ -28,10 +28,7 @@ class ClassifyRequest(ForeignBody):
 
     # Texts are cut as in training.
     without_effect = {  # noqa: RUF012
-        "use_activation": (True,),
-        "activation": (True,),
-        "softmax": (True,),
-        "add_special_tokens": (True,),
+        **dict.fromkeys(("use_activation", "activation", "softmax", "add_special_tokens"), (True,)),
         "truncate_prompt_tokens": (-1,),
         "truncation_side": ("right",),
         "mm_processor_kwargs": ({},),

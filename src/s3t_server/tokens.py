@@ -5,22 +5,15 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from s3t.errors import InputError
-from s3t.ledger import Ledger, schema
+from s3t.ledger import schema
 from s3t.results.base import utc
 from s3t.results.serving import Token, Visit
 from s3t.run import Run
 from s3t.wording import did_you_mean
 
-SCOPES = {
-    "predict": "ask for answers",
-    "add": "take records in",
-    "delete": "delete records and people, and follow deletions",
-    "operate": "see status, forecast, metrics and deletions, begin repairs; with delete also dry runs",
-    "audit": "read the log of deletions",
-}
+SCOPES = ("predict", "add", "delete", "operate", "audit")
 PREFIX = "s3t_"
 """Begins every token, so that scanners for secrets find one that was committed somewhere."""
 _MOST_NAME = 100
@@ -30,15 +23,11 @@ VISIT_SECONDS = 12 * 3600.0
 _MOST_SECONDS = 100 * 365 * 86_400.0
 
 
-@dataclass(frozen=True)
 class Access:
     """The tokens of one run. Replicas that share the ledger share them."""
 
-    run: Run
-
-    @property
-    def ledger(self) -> Ledger:
-        return self.run.parts.ledger
+    def __init__(self, run: Run) -> None:
+        self.ledger = run.parts.ledger
 
     def create(
         self,

@@ -20,17 +20,9 @@ from s3t.run.reporting import forecast_now
 
 ANY_SCOPE = ("delete", "operate", "audit")
 """Scopes that show the page; one is enough."""
-SCOPES: Mapping[str, tuple[str, ...]] = {
-    "summary": ("operate",),
-    "done": ANY_SCOPE,
-    "held": ANY_SCOPE,
-    "shards": ("operate",),
-    "repairs": ("operate",),
-    "depths": ("operate",),
-    "forecast": ("operate",),
-    "deletions": ANY_SCOPE,
-    "notes": ("operate",),
-}
+SCOPES: Mapping[str, tuple[str, ...]] = dict.fromkeys(
+    ("summary", "done", "held", "shards", "repairs", "depths", "forecast", "deletions", "notes"), ("operate",)
+) | dict.fromkeys(("done", "held", "deletions"), ANY_SCOPE)
 """Sections in the page's order, each with the scopes that show it; one is enough."""
 DAY_SECONDS = 86_400.0
 _LOOK_SECONDS = 0.25
