@@ -9,7 +9,6 @@ import secrets
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
@@ -182,14 +181,7 @@ def _response(
         n=asked.n or 1,
         logprobs=logprobs,
     )
-    shape = Shape(
-        chat=isinstance(asked, ChatRequest),
-        model=served.name,
-        counted=asked.stream_options is not None and asked.stream_options.include_usage is True,
-        logprobs=logprobs is not None,
-    )
-    checked = served.run.parts.writer.checked(prompts)
-    return TextsResponse(served, checked, sampling, shape, stream=asked.stream is True)
+    return TextsResponse(served, asked, served.run.parts.writer.checked(prompts), sampling)
 
 
 def _messages(messages: Any) -> list[Any]:
@@ -211,67 +203,6 @@ def _messages(messages: Any) -> list[Any]:
 
 def _is_text(part: Any) -> bool:
     return isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Shape:
-    chat: bool
-    model: str
-    counted: bool
-    """A stream ends with a count of tokens."""
-    logprobs: bool
-    """Tokens are told one by one, with their probabilities."""
-    id: str = field(default_factory=lambda: uuid.uuid4().hex)
-    created: int = field(default_factory=lambda: int(time.time()))
-
-    def whole(self, texts: Collected, pending: PendingTexts) -> dict[str, Any]:
-        choices: list[dict[str, Any]] = []
-        for index, parts in enumerate(texts.texts):
-            text = "".join(parts)
-            message = {"role": "assistant", "content": text, "refusal": None}
-            shown = {"message": message} if self.chat else {"text": text}
-            choices.append(self._choice(index, shown, texts.each[index], texts.finish[index]))
-        return self._document(pending, choices, usage=_usage(texts, pending))
-
-    def chunks(
-        self, pieces: Sequence[Piece] | None, texts: Collected, pending: PendingTexts
-    ) -> Iterator[dict[str, Any]]:
-        """Documents of what was added, one for each text that has grown or ended; at the end that of the tokens.
-
-        Args:
-            pieces: the additions; None at the end.
-        """
-        if pieces is None and self.counted:
-            yield self._document(pending, [], chunk=True, usage=_usage(texts, pending))
-        for index in dict.fromkeys(piece.text for piece in pieces or ()):
-            own = [piece for piece in pieces or () if piece.text == index]
-            text, finish = "".join(piece.added for piece in own), own[-1].finish
-            tokens = [token for piece in own for token in piece.tokens]
-            if text or tokens or finish:
-                role = {} if any(texts.texts[index]) else {"role": "assistant"}
-                shown = {"delta": role | {"content": text}} if self.chat else {"text": text}
-                choice = self._choice(index, shown, tokens, finish)
-                yield self._document(pending, [choice], chunk=True, **({"usage": None} if self.counted else {}))
-
-    def _choice(
-        self, index: int, shown: dict[str, Any], tokens: Sequence[WrittenToken], finish: Finish | None
-    ) -> dict[str, Any]:
-        logprobs = (_of_chat(tokens) if self.chat else _of_completion(tokens)) if self.logprobs else None
-        return {"index": index, **shown, "logprobs": logprobs, "finish_reason": finish}
-
-    def _document(
-        self, pending: PendingTexts, choices: list[Any], *, chunk: bool = False, **more: Any
-    ) -> dict[str, Any]:
-        kind = ("chat.completion.chunk" if chunk else "chat.completion") if self.chat else "text_completion"
-        return {
-            "id": f"{'chatcmpl' if self.chat else 'cmpl'}-{self.id}",
-            "object": kind,
-            "created": self.created,
-            "model": self.model,
-            "system_fingerprint": f"s3t-generation-{pending.generation}",
-            "choices": choices,
-            **more,
-        }
 
 
 def _of_chat(tokens: Sequence[WrittenToken]) -> dict[str, Any]:
@@ -309,11 +240,12 @@ class TextsResponse(FencedResponse):
     ends it.
     """
 
-    def __init__(
-        self, served: ServedRun, prompts: IngestedInputs, sampling: Sampling, shape: Shape, *, stream: bool
-    ) -> None:
+    def __init__(self, served: ServedRun, asked: TextRequest, prompts: IngestedInputs, sampling: Sampling) -> None:
         super().__init__(served)
-        self._prompts, self._sampling, self._shape, self._stream = prompts, sampling, shape, stream
+        self._prompts, self._sampling, self._stream = prompts, sampling, asked.stream is True
+        self._chat, options = isinstance(asked, ChatRequest), asked.stream_options
+        self._counts_tokens = options is not None and options.include_usage is True
+        self._id, self._created = uuid.uuid4().hex, int(time.time())
         self._order: Order | None = None
 
     def _waits(self) -> bool:
@@ -335,7 +267,7 @@ class TextsResponse(FencedResponse):
         except OvertakenError:
             return False
         pending = order.pending
-        body = json.dumps(self._shape.whole(texts, pending)).encode()
+        body = json.dumps(self._finished(texts, pending)).encode()
         return await self._whole(pending, body, generation=pending.generation, count=order.count)
 
     async def _streamed(self, order: Order) -> bool:
@@ -346,7 +278,7 @@ class TextsResponse(FencedResponse):
             while pieces is not None:
                 pieces = await order.part()
                 pending = order.pending
-                for document in self._shape.chunks(pieces, texts, pending):
+                for document in self._chunks(pieces, texts, pending):
                     if not await may_leave(pending):
                         raise OvertakenError
                     if not begun:
@@ -366,6 +298,59 @@ class TextsResponse(FencedResponse):
             await self._part(order.pending, b"data: [DONE]\n\n", last=True)
             self._served.metrics.answered(self._served.name, order.count)
         return True
+
+    def _finished(self, texts: Collected, pending: PendingTexts) -> dict[str, Any]:
+        choices: list[dict[str, Any]] = []
+        for index, parts in enumerate(texts.texts):
+            text = "".join(parts)
+            message = {"role": "assistant", "content": text, "refusal": None}
+            shown = {"message": message} if self._chat else {"text": text}
+            choices.append(self._choice(index, shown, texts.each[index], texts.finish[index]))
+        return self._document(pending, choices, usage=_usage(texts, pending))
+
+    def _chunks(
+        self, pieces: Sequence[Piece] | None, texts: Collected, pending: PendingTexts
+    ) -> Iterator[dict[str, Any]]:
+        """Documents of what was added, one for each text that has grown or ended; at the end that of the tokens.
+
+        Args:
+            pieces: the additions; None at the end.
+        """
+        if pieces is None and self._counts_tokens:
+            yield self._document(pending, [], chunk=True, usage=_usage(texts, pending))
+        for index in dict.fromkeys(piece.text for piece in pieces or ()):
+            own = [piece for piece in pieces or () if piece.text == index]
+            text, finish = "".join(piece.added for piece in own), own[-1].finish
+            tokens = [token for piece in own for token in piece.tokens]
+            if text or tokens or finish:
+                role = {} if any(texts.texts[index]) else {"role": "assistant"}
+                shown = {"delta": role | {"content": text}} if self._chat else {"text": text}
+                choice = self._choice(index, shown, tokens, finish)
+                yield self._document(pending, [choice], chunk=True, **({"usage": None} if self._counts_tokens else {}))
+
+    def _choice(
+        self, index: int, shown: dict[str, Any], tokens: Sequence[WrittenToken], finish: Finish | None
+    ) -> dict[str, Any]:
+        logprobs = (
+            (_of_chat(tokens) if self._chat else _of_completion(tokens))
+            if self._sampling.logprobs is not None
+            else None
+        )
+        return {"index": index, **shown, "logprobs": logprobs, "finish_reason": finish}
+
+    def _document(
+        self, pending: PendingTexts, choices: list[Any], *, chunk: bool = False, **more: Any
+    ) -> dict[str, Any]:
+        kind = ("chat.completion.chunk" if chunk else "chat.completion") if self._chat else "text_completion"
+        return {
+            "id": f"{'chatcmpl' if self._chat else 'cmpl'}-{self._id}",
+            "object": kind,
+            "created": self._created,
+            "model": self._served.name,
+            "system_fingerprint": f"s3t-generation-{pending.generation}",
+            "choices": choices,
+            **more,
+        }
 
 
 def _event(document: dict[str, Any]) -> bytes:

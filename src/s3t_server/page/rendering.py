@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from fastapi.responses import HTMLResponse, Response
+from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from s3t.results.base import utc
@@ -19,7 +19,7 @@ from s3t_server.page import views
 from s3t_server.page.pictures import MOST_CHAINS, WORDS, cell_picture, chains_picture, range_picture
 
 _FOLDER = Path(__file__).parent
-_TYPES = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
+TYPES = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
 HEADERS = {
     # Nothing from elsewhere, and no script or style in the page itself: what gets into it by mistake runs nothing.
     "Content-Security-Policy": "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; "
@@ -31,23 +31,10 @@ HEADERS = {
 
 
 @cache
-def _asset(name: str) -> tuple[bytes, str]:
+def asset(name: str) -> tuple[bytes, str]:
     """A file's content, and its version."""
     content = (_FOLDER / "static" / name).read_bytes()
     return content, hashlib.sha256(content).hexdigest()[:12]
-
-
-def asset_response(name: str, version: str) -> Response | None:
-    """A file that the page names; None if there is none of that name.
-
-    Args:
-        version: in its address; that of another release, where replicas are of two.
-    """
-    if name not in _TYPES:
-        return None
-    content, newest = _asset(name)
-    kept = {"Cache-Control": "public, max-age=31536000, immutable"} if version == newest else {}
-    return Response(content, media_type=_TYPES[name], headers=HEADERS | kept)
 
 
 def html(template: str, status: int = 200, **context: Any) -> HTMLResponse:
@@ -74,7 +61,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.globals.update(
-        assets={name: f"/static/{name}?v={_asset(name)[1]}" for name in _TYPES},
+        assets={name: f"/static/{name}?v={asset(name)[1]}" for name in TYPES},
         cell_picture=cell_picture,
         cell_words=WORDS,
         chains_picture=chains_picture,

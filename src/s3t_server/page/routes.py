@@ -24,7 +24,7 @@ from s3t_server.answering import EVENTS
 from s3t_server.callers import HOW
 from s3t_server.documents import MAX_NAMES, DeletionRequest, RepairRequest
 from s3t_server.page.board import ANY_SCOPE, SCOPES, Board
-from s3t_server.page.rendering import HEADERS, asset_response, html
+from s3t_server.page.rendering import HEADERS, TYPES, asset, html
 from s3t_server.page.sections import Desk, Visit, sections_for
 from s3t_server.page.visitors import form_of, sign_in, sign_out, visit_of, wrong_form
 from s3t_server.problems import Refused, refusal_of
@@ -74,10 +74,12 @@ _Operator = Annotated[Visit, _allowed("operate")]
 
 @STATIC.get("/static/{name}")
 async def static(name: str, v: str = "") -> Response:
-    """Script, style sheet and icon, which hold nothing of a run."""
-    if (response := asset_response(name, v)) is None:
+    """Script, style sheet and icon, which hold nothing of a run. `v` may be another release's, where replicas differ."""
+    if name not in TYPES:
         raise Refused(HTTPStatus.NOT_FOUND, "there is no such file")
-    return response
+    content, newest = asset(name)
+    kept = {"Cache-Control": "public, max-age=31536000, immutable"} if v == newest else {}
+    return Response(content, media_type=TYPES[name], headers=HEADERS | kept)
 
 
 @ROUTER.get("/")
@@ -99,7 +101,7 @@ def changes(visit: _Anybody, seen: str = "") -> Response:
     """Events: sections that have changed since `seen`. A stream ends after 20 s; the script opens another."""
     shown = {name: version for name, version in _of_text(seen).items() if name in sections_for(visit.who)}
     looks, limiter = _changes(visit.served.board, shown), visit.served.looking
-    events = event_stream(looks, pause=_LOOK_SECONDS, opening=": open\n\n", limiter=limiter)
+    events = event_stream(looks, pause=_LOOK_SECONDS, limiter=limiter)
     return StreamingResponse(events, media_type=EVENTS, headers=HEADERS)
 
 
