@@ -331,11 +331,8 @@ class TextsResponse(FencedResponse):
     def _choice(
         self, index: int, shown: dict[str, Any], tokens: Sequence[WrittenToken], finish: Finish | None
     ) -> dict[str, Any]:
-        logprobs = (
-            (_of_chat(tokens) if self._chat else _of_completion(tokens))
-            if self._sampling.logprobs is not None
-            else None
-        )
+        told = _of_chat(tokens) if self._chat else _of_completion(tokens)
+        logprobs = None if self._sampling.logprobs is None else told
         return {"index": index, **shown, "logprobs": logprobs, "finish_reason": finish}
 
     def _document(
