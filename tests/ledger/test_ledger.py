@@ -282,10 +282,11 @@ def test_a_damaged_file_is_told_as_such_and_a_server_that_does_not_answer(tmp_pa
 # Slice numbers; a machine; files and folders outside; names of ours; hashes of what was exported, and of slices;
 # holders of bearer tokens, and what they may do; kinds of errors; what an operator says of a refusal.
 FREE_TEXT = """prefix others host path beside name output files keys digests scopes asked_by error id held why
-    decided_by reason device"""
+    decided_by reason device label"""
 HASHES = "token subject request content digest session mark mac manifest key stage_key"
 NUMBERS = """generation records shard slice segment copies names deleted process value answers per_minute stages trained
-    share attempts is_subject approved deletion depth depth_before after asked addition added_at readmitted"""
+    share attempts is_subject approved deletion depth depth_before after asked addition added_at readmitted
+    number"""
 TIMES = """received_at accepted_at effective_at erased_at seen_at seconds announced_at made_at withdrawn_at created_at
     expires_at revoked_at asked_at ended_at hours decided_at done_at changed_at since"""
 

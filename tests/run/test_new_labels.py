@@ -86,7 +86,7 @@ def test_a_label_stays_when_its_last_record_has_gone_and_a_copy_knows_it(text_mo
         (["x", " "], "number 2 is blank"),
         (["caf\udce9"], "number 1 is blank, or holds characters that are not printed"),
         (["x", "a\u200a"], "number 2 .* not printed"),
-        (["x  y", "x y"], "number 1 looks like another label.*number 2 looks like"),
+        (["x  y", "x y"], "2 problems .*\n.*number 1 looks like another label"),
         (["1"], "number 1 looks like another label, or stands for one"),
         (["z"], "outside the run's labels, to which `s3t add --new-labels` adds"),
     ],

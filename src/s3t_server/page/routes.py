@@ -74,7 +74,7 @@ _Operator = Annotated[Visit, _allowed("operate")]
 
 @STATIC.get("/static/{name}")
 async def static(name: str, v: str = "") -> Response:
-    """Script, style sheet and icon, which hold nothing of a run. `v`: perhaps another release's, where replicas differ."""
+    """Script, style sheet and icon, which hold nothing of a run. `v` may be that of another release."""
     if name not in TYPES:
         raise Refused(HTTPStatus.NOT_FOUND, "there is no such file")
     content, newest = asset(name)
