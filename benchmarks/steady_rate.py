@@ -43,7 +43,7 @@ CASES = {
     "1": (1.0, 1000, "trained"),
     "3": (3.0, 1000, "trained"),
     "1, ridge": (1.0, 200, "ridge"),
-    "0.2": (0.2, 60, "trained"),
+    "0.2": (0.2, 1000, "trained"),
 }
 """Deletions a second, how many, and the heads."""
 CHAINS = {"depth": 2, "spares": 1, "spare_depth": 1}

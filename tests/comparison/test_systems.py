@@ -40,7 +40,7 @@ def test_of_labels_and_numbers_all_methods_are_compared(recipe):
 
 
 def test_groups_are_left_out_in_words():
-    group = {"column": "age", "slices": {"young": [0], "other": [1, 2]}}
+    group = {"column": "age", "slices": {"young": [0], "other": [1, 2]}, "deletion": {"young": 0.2, "other": 0.1}}
     found, problems = systems(tiny.recipe("m", partition={"shards": 2, "slices": 3, "group": group}))
     assert recipe_from(found[OWN]).partition.group is None
     assert "all records are deleted alike" in problems["partition.group"]

@@ -102,12 +102,13 @@ def test_what_is_no_new_label(given, problem, text_model, tmp_path):
         assert "4 labels" in repr(run)
 
 
+SHARES = {"a": 1, "b": 1, "c": 1}
 NONE = {
     "s3t": {},
     "ordinal": {"method": "ridge", "task": "text-ordinal-classification"},
     "groups": {
         "method": "ridge",
-        "partition": {"group": {"column": "label", "slices": {"a": [0], "b": [1], "c": [2]}}},
+        "partition": {"group": {"column": "label", "slices": {"a": [0], "b": [1], "c": [2]}, "deletion": SHARES}},
     },
 }
 
