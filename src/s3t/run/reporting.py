@@ -6,12 +6,13 @@ import logging
 import math
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from statistics import median
 from typing import Literal
 
 from s3t.bugs import log_failure
 from s3t.core import Inventory, Order, Place, Stage, StageCosts, by_kind, stages_of
-from s3t.errors import PlanningError
+from s3t.errors import ClosedError, PlanningError
 from s3t.ledger import Clone, ExportRow, Transaction
 from s3t.ledger.rows import OVERDUE
 from s3t.recipe import Recipe
@@ -328,7 +329,8 @@ def shape_of(parts: Parts) -> str:
     """A run in one line: method, shards, slices, labels, base model. Asks neither the ledger nor the disk."""
     recipe, description = parts.recipe, parts.description
     shape = f"{counted(len(description.orders), 'shard')}, {counted(len(description.orders[0][0]), 'slice')}"
-    now = parts.latest.recent()
-    labels = description.labels if now is None else parts.labels_at(now)
+    labels = description.labels
+    with suppress(ClosedError):
+        labels = labels if (now := parts.latest.recent()) is None else parts.labels_at(now)
     head = counted(len(labels), "label") if labels else str(recipe.task)
     return f"{recipe.method.described()}, {shape}, {head}, base model {recipe.base_model}"
