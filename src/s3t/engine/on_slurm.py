@@ -47,7 +47,7 @@ class SlurmJobs:
         except (RuntimeError, ValueError, NameError) as error:
             raise InputError("Slurm", f"{error}; jobs are submitted where `sbatch` is, with its options") from None
         with executor.batch():
-            job: Any = _Job()  # type: ignore[no-untyped-call]
+            job = _Job()  # type: ignore[no-untyped-call]
             self._jobs = [executor.submit(job, self._module, self._arguments) for _ in range(self._workers)]
 
     @property
