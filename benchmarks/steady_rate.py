@@ -50,6 +50,8 @@ CHAINS = {"depth": 2, "spares": 1, "spare_depth": 1}
 _MARGIN = 1.5
 """A stage takes longer beside a server that answers."""
 REQUESTS_A_SECOND, LOOK_SECONDS = 20.0, 5.0
+MOST_LOOKS = 200
+"""That are kept, evenly spaced."""
 MONTH_SECONDS = DAYS_A_MONTH * 86_400
 
 
@@ -115,7 +117,7 @@ def steady(folder: Path, options: argparse.Namespace, rate: float, count: int, h
         "stages_repaired": sum(each["trained"] for each in repairs),
         "answers": seen["answers"],
         "latency_ms": seen["latency_ms"],
-        "looks": looks,
+        "looks": looks[:: 1 + len(looks) // MOST_LOOKS],
         "mean_depth": float(np.mean([look["depths"] for look in looks])),
         "dead_at_once": max(look["dead"] for look in looks),
         "share_dead": float(np.mean([look["dead"] for look in looks])) / shape["shards"],
