@@ -67,7 +67,7 @@ ReadmitOption = Annotated[
 ]
 NewLabelsOption = Annotated[
     list[str] | None,
-    Option("--new-labels", metavar="LABEL", help="ridge: a label that the run has from now on. Repeatable."),
+    Option("--new-labels", metavar="LABEL", help="method ridge: a label that the run has from now on. Repeatable."),
 ]
 DryRunOption = Annotated[bool, Option("--dry-run", help="Say what it would cost, and change nothing.")]
 RecordOption = Annotated[

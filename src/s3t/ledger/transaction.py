@@ -292,9 +292,9 @@ class Transaction:
             gone = self.gone(tokens, {row.subject for row in some if row.subject})
             if self.places_of(tokens) or not gone.items() <= addition.back.items():
                 return False
-        number, known = max(place.segment for place in addition.slices), self.snapshot().new_labels
-        new = dict.fromkeys(addition.labels).keys() - {each.label for each in known}
-        for place, label in enumerate(filter(new.__contains__, addition.labels), start=len(known)):
+        number = max(place.segment for place in addition.slices)
+        known = {new.label for new in self.snapshot().new_labels}
+        for place, label in enumerate([each for each in addition.labels if each not in known], start=len(known)):
             self.rows.add(NewLabel(number=place, label=label, addition=number))
         after = self.snapshot().generation
         slices = {place: replace(state, after=after) for place, state in addition.slices.items()}

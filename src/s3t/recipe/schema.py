@@ -1114,7 +1114,7 @@ class Recipe(Section):
         return "" if self.head == "trained" else "mean" if self.prediction.ensemble == "merged" else "each"
 
     @property
-    def grows_labels(self) -> bool:
+    def takes_new_labels(self) -> bool:
         """True if labels may come with records: one head is solved for all, and no group is a label."""
         group, target = self.partition.group, self.task.target
         of_groups = group is not None and group.column == self.columns.label

@@ -153,8 +153,8 @@ class OneGroupEach:
 
 
 class Checks:
-    """The checks of records, window by window. `fixed` is the label set of a run; `old`:
-    records that are older than `retention` allows are no problem.
+    """The checks of records, window by window. `fixed` is the label set of a run; `old`: records that are older than
+    `retention` allows are no problem.
 
     Of a window's records it keeps what later rows are compared with: ids and groups of owners as hashes, and the label
     set of `labels: infer`.
@@ -369,7 +369,7 @@ class Checks:
         named, keys = functools.partial(label_of, labels=by_value), set(map(comparison_key, by_value))
         other, whose = "a declared one", "declared labels; declare it"
         if self._fixed is not None:
-            more = "to which `s3t add --new-labels` adds" if recipe.grows_labels else "fixed at init"
+            more = "to which `s3t add --new-labels` adds" if recipe.takes_new_labels else "fixed at init"
             other, whose = "the run's", f"run's labels, {more}; drop the row"
 
         def label(cell: Any) -> Any:

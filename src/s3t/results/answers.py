@@ -90,7 +90,7 @@ class Predictions(Answered):
     """N x C, of all words one after another where each has a tag. None for a regression, and where the recipe answers
     with labels alone."""
     logits: Scores
-    """Logits of every member, M x N x C, in the order of `members`."""
+    """Logits of every member, M x N x C, in the order of `members`; -inf of labels of which nothing is learned yet."""
     counts: Sequence[int] | None = field(repr=False)
     """Number of rows of the probabilities of each input; None: one."""
     cut: Sequence[bool] = field(repr=False)

@@ -17,7 +17,7 @@ from s3t.core import Place
 from s3t.deletion.acceptance import Request
 from s3t.errors import InputError, IntegrityError, RecipeError, S3TError
 from s3t.events import Progress, silent
-from s3t.ledger import Incoming, SliceState
+from s3t.ledger import Incoming, SliceState, Snapshot
 from s3t.ledger.filling import WaitingRecords, record_rows
 from s3t.ledger.locks import hold
 from s3t.ledger.presence import Leaving, Overtaken, Uses
@@ -214,7 +214,7 @@ def _changed(
 
         partition = parts.recipe.partition
         split = Split(records, secret=parts.secret, shards=partition.shards, slices=partition.slices)
-        labels, known = _later_labels(parts, new_labels), len(parts.latest.snapshot().new_labels)
+        labels = _later_labels(parts, now := parts.latest.snapshot(), new_labels)
         change = _Change(split=split, whole=most is not None, replace=replace, readmit=readmit, later_labels=labels)
         _check(parts, data, change)
         _compare(parts, change)
@@ -234,7 +234,7 @@ def _changed(
             expired=len(change.expired),
             too_old=change.too_old,
             readmitted=change.readmitted,
-            new_labels=tuple(labels[known:]) if change.records else (),
+            new_labels=tuple(labels[len(now.new_labels) :]) if change.records else (),
             to_learn=inventory_now(parts).to_learn(),
             due=False,
             notices=_noticed(parts.recipe, change) if change.records else (),
@@ -313,13 +313,16 @@ def _check(parts: Parts, data: Data, change: _Change) -> None:
         problems.refuse()
 
 
-def _later_labels(parts: Parts, more: Sequence[str]) -> list[str]:
+def _later_labels(parts: Parts, now: Snapshot, more: Sequence[str]) -> list[str]:
     """The labels behind those of init: the run's, and then those of `more` that it does not have, if it takes them."""
-    recipe, known = parts.recipe, parts.labels_at(parts.latest.snapshot())
+    recipe, known = parts.recipe, parts.labels_at(now)
     if isinstance(more, str) or not all(isinstance(label, str) for label in more):
         raise InputError("the new labels", "give a list of texts")
     given = [label for label in dict.fromkeys(map(str, more)) if label not in known]
-    if given and not recipe.grows_labels:
+    later = [*known[len(parts.description.labels) :], *given]
+    if not given:
+        return later
+    if not recipe.takes_new_labels:
         with parts.ledger.reading() as transaction:
             seconds = transaction.history.training_seconds()
         again = f", which took {duration(seconds)} here" if seconds else ""
@@ -334,7 +337,7 @@ def _later_labels(parts: Parts, more: Sequence[str]) -> list[str]:
             problems.append(f"number {number} looks like another label, or stands for one; use that, or another name")
     if problems:
         raise InputError("the new labels", problems)
-    return [*known[len(parts.description.labels) :], *given]
+    return later
 
 
 def _noticed(recipe: Recipe, change: _Change) -> tuple[str, ...]:
@@ -473,8 +476,9 @@ def _take_in(
         return None, *parts.deleter.exchange(request, None)
     try:
         with hold(parts.lock):
-            change.later_labels = _later_labels(parts, change.later_labels)  # another may have added some
-            number = parts.ledger.snapshot().added + 1
+            now = parts.ledger.snapshot()
+            change.later_labels = _later_labels(parts, now, change.later_labels)  # another may have added some
+            number = now.added + 1
             states = {place._replace(segment=number): _state_of(change.rows(place), parts) for place in change.split}
             return number, *_put(parts, change, request, waiting, states)
     except BaseException:

@@ -85,7 +85,7 @@ class Examples:
     slices: Sequence[EncodedSlice]
     encoder: Encoder
     selected: Sequence[Sequence[int]]
-    """Of each slice the records that are trained on."""
+    """Records of each slice that are trained on."""
     border: int = 0
     states: Sequence[SliceStates] | None = None
     augment: Augment | None = None
