@@ -200,8 +200,8 @@ def remember_positions(patch):
     """Records are chosen as they lay before the deletion."""
     first, encode = {}, Material._encode
 
-    def remembered(self, place, digest, rows):
-        found = encode(self, place, digest, rows)
+    def remembered(self, place, *given):
+        found = encode(self, place, *given)
         positions = first.setdefault((id(self), place), found.replayed)
         kept = [position for position in positions if position < len(found.records)]
         return type(found)(**{**found.__dict__, "replayed": kept})
