@@ -1,4 +1,4 @@
-"""Two replicas on one ledger in PostgreSQL, one stopped in the middle of its work for longer than its lease.
+"""Three replicas on one ledger in PostgreSQL, one stopped in the middle of its work for longer than its lease.
 
 Each runs in a process namespace of its own, as in a container, so that each counts as a host (`this_machine`).
 """
@@ -145,11 +145,17 @@ def test_one_that_is_stopped_in_the_middle_is_waited_for_until_its_lease_ends_an
     world, tmp_path, place
 ):
     first, second, third = world.records[:3]
-    with replica(world, "s3t") as awake, replica(world, "tests.serve.replica", str(tmp_path)) as sleeper:
+    with (
+        replica(world, "s3t") as awake,
+        replica(world, "s3t") as other,
+        replica(world, "tests.serve.replica", str(tmp_path)) as sleeper,
+    ):
         old = predict(awake)[1]
-        (awake_host,) = world.sessions()  # a server is entered with its first answer
+        assert predict(other) == (0, old)
+        awake_hosts = world.sessions().keys()  # a server is entered with its first answer
         assert predict(sleeper) == (0, old)
-        (sleeping_host,) = world.sessions().keys() - {awake_host}
+        (sleeping_host,) = world.sessions().keys() - awake_hosts
+        assert len(awake_hosts) == 2
 
         answers = []
         late = threading.Thread(target=lambda: answers.append(predict(sleeper)))
@@ -178,18 +184,18 @@ def test_one_that_is_stopped_in_the_middle_is_waited_for_until_its_lease_ends_an
             return [each["state"] for each in awake.get("/v1/deletions").json()["deletions"]]
 
         while "accepted" in states():  # who is awake goes on
-            generation, members = predict(awake)
-            assert generation == 2
-            assert members <= live
+            for generation, members in map(predict, (awake, other)):
+                assert generation == 2
+                assert members <= live
             time.sleep(0.2)
         for entry in awake.get("/v1/deletions").json()["deletions"][1:]:
             effective_at = datetime.fromisoformat(entry["effective_at"]).timestamp()
             assert effective_at > last_word + LEASE_SECONDS - 0.001  # of which the log tells milliseconds
         assert sleeper.answering.status() == psutil.STATUS_STOPPED
         assert answers == []
-        assert world.sessions().keys() == {awake_host}
-        assert gauges(awake, "sessions", "lost_sessions_total") == [1, 1]
-        assert any("lease lost: process" in line for line in awake.lines)
+        assert world.sessions().keys() == awake_hosts
+        assert gauges(awake, "sessions", "lost_sessions_total") == [2, 1]
+        assert any("lease lost: process" in line for line in awake.lines + other.lines)
 
         waiting.unlink()  # awake, it goes on at once where it was
         sleeper.answering.resume()
@@ -198,11 +204,11 @@ def test_one_that_is_stopped_in_the_middle_is_waited_for_until_its_lease_ends_an
             assert generation == 2
             assert members <= live
         assert len(answers) == 1
-        wait_for(lambda: world.sessions().keys() == {awake_host, sleeping_host})
+        wait_for(lambda: world.sessions().keys() == {*awake_hosts, sleeping_host})
         assert any("lease lost: this process" in line for line in sleeper.lines)
 
-        assert delete(sleeper, third)["state"] in ("effective", "erased")  # both are waited for again, and both move
-        assert predict(awake)[0] == predict(sleeper)[0] == 3
+        assert delete(sleeper, third)["state"] in ("effective", "erased")  # all are waited for again, and all move
+        assert predict(awake)[0] == predict(other)[0] == predict(sleeper)[0] == 3
         wait_for(lambda: set(states()) == {"erased"})
     with s3t.Run.open(world.path) as run:
         assert run.audit().ok
