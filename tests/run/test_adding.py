@@ -304,7 +304,9 @@ def test_a_public_record_does_not_come_later_as_a_private_one(text_model, tmp_pa
 def test_until_they_are_learned_the_run_answers_as_before_and_their_deletion_costs_nothing(run):
     before, artifacts = run.predict(PROBE), tiny.artifacts(run.path)
     assert run.add(LATER[:4]).due is False
-    assert (run.status().records, run.status().to_learn, run.status().missing) == (28, 4, 0)
+    status = run.status()
+    assert (status.records, status.to_learn, status.missing, status.learned_after) == (28, 4, 0, None)
+    assert status.learning_hours > 0
     done = run.delete(records=["later00", "later01"])
     assert (done.deleted, done.stages_lost, done.state) == (2, 0, "erased")
     after = run.predict(PROBE)
@@ -332,9 +334,13 @@ def test_while_they_are_learned_what_was_learned_before_serves_until_another_is_
 def test_the_recipe_says_after_how_many_additions_they_are_learned(path):
     tiny.change_recipe(path, additions={"learn_every": 2})
     with s3t.Run.open(path) as run:
+        assert (run.status().learned_after, run.status().learning_hours) == (None, 0)
         assert run.add(LATER[:2]).training is None
+        assert run.status().learned_after == 1
         second = run.add(LATER[2:3], train=False)
-        assert (second.training, second.due, run.status().to_learn) == (None, True, 3)
+        status = run.status()
+        assert (second.training, second.due, status.to_learn, status.learned_after) == (None, True, 3, 0)
+        assert status.learning_hours == status.missing_hours > 0
         assert run.repair().trained > 0
         assert run.status().to_learn == 0
 

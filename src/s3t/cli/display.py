@@ -44,7 +44,10 @@ def print_status(status: Status, run: Any) -> None:
         where = f"process {worker.process} of {worker.host} ({worker.device})"
         typer.echo(f"in training: {worker.stage}, by {where}{left}")
     if status.to_learn:
-        typer.echo(to_learn(status.to_learn, run))
+        share = f"{status.to_learn / status.records:.0%} of all"
+        cost = "" if status.learning_hours is None else f", {in_hours(status.learning_hours)}"
+        later = f"; or with {counted(status.learned_after, 'more addition')}" if status.learned_after else ""
+        typer.echo(f"{to_learn(status.to_learn, run)} ({share}{cost}){later}")
     if status.forecast is not None and status.forecast.living_shards:
         _print_forecast(status.forecast)
     for warning in (*status.warnings, *status.advice):

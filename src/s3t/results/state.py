@@ -103,6 +103,10 @@ class Status(Result):
     """Records present."""
     to_learn: int
     """Of these, added records that no serving model has learned; `train` has them learned."""
+    learning_hours: float | None
+    """Hours in which one process learns them, by the times of the run's live stages; null without such times."""
+    learned_after: int | None
+    """Further additions after which they are learned by themselves: 0 if that has begun; null: only by `train`."""
     alive: int
     """Live stages."""
     stored_bytes: int | None

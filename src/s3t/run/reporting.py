@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from statistics import median
 from typing import Literal
 
@@ -42,10 +43,14 @@ def inventory_now(parts: Parts) -> Inventory:
 def status_of(parts: Parts, inventory: Inventory, *, full: bool = False) -> Status:
     """The status that an inventory makes; `full`: with the bytes of artifacts, and a forecast."""
     description, recipe, missing = parts.description, parts.present_recipe, inventory.missing()
+    to_learn, every, now = inventory.to_learn(), recipe.additions.learn_every, parts.latest.snapshot()
+    learning = replace(inventory, learned=now.added).missing() if to_learn else ()
+    noted = now.added - now.learned  # additions that nothing has begun to learn
     with parts.ledger.reading() as transaction:
         unfinished = tuple(transaction.history.unfinished())
         standing, to_withdraw = transaction.exports.standing(), transaction.exports.to_withdraw()
         hours = missing_hours(parts, inventory, missing, transaction)
+        learning_hours = missing_hours(parts, inventory, learning, transaction)
         workers = _workers(parts, inventory, transaction)
         training_seconds = 0.0 if missing else transaction.history.training_seconds()
         warnings = tuple(_warnings(parts, transaction, unfinished, to_withdraw))
@@ -56,7 +61,9 @@ def status_of(parts: Parts, inventory: Inventory, *, full: bool = False) -> Stat
         method=recipe.method.described(),
         generation=inventory.generation,
         records=sum(inventory.records.values()),
-        to_learn=inventory.to_learn(),
+        to_learn=to_learn,
+        learning_hours=learning_hours,
+        learned_after=every - noted if every and noted else 0 if to_learn and not noted else None,
         alive=len(inventory.alive),
         stored_bytes=parts.store.nbytes((stage.shard, key) for stage, key in inventory.alive.items()) if full else None,
         missing=len(missing),
