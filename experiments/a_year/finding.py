@@ -15,9 +15,9 @@ def finding(found: Row) -> Finding:
     full, ours, head = systems["full"], systems["s3t"], systems["ridge"]
     close, cheap = ours["apart"] >= -WITHIN, ours["year_hours"] < full["year_hours"]
     verdict = HOLDS if close and cheap else PART if close or cheap else NOT
-    times = [full["year_hours"] / system["year_hours"] for system in (ours, head)]
+    shares = [system["year_hours"] / full["year_hours"] for system in (ours, head)]
     return Finding(
         "Learning weekly costs little accuracy beside full fine-tuning every night, and far less training (our claim)",
-        f"{verdict}: S3T {ours['apart']:+.1f} points in the mean, {times[0]:.1f} times less training in a year; a head "
-        f"on frozen features {head['apart']:+.1f} points, {times[1]:.0f} times less",
+        f"{verdict}: S3T {ours['apart']:+.1f} points in the mean, for {100 * shares[0]:.0f} % of the training of a year; "
+        f"a head on frozen features {head['apart']:+.1f} points, for {100 * shares[1]:.1f} %",
     )
