@@ -58,6 +58,17 @@ def data_sets_against_the_competent_loop_and_the_plain_procedure():
 FORMS = (("seconds", ".1f"), ("scores", ".3f"))
 
 
+def additions_and_a_table_that_is_followed():
+    found = stored("adding")
+    few, many = found["runs"]
+    assert (found["few"], few["records"], many["records"]) == (100, 10_000, 1_000_000)
+    assert max(few["encode_ms"], many["encode_ms"]) < 2.5
+    yield f"{few['add_ms']:.0f} and {many['add_ms']:.0f} ms, of which encoding takes 2"
+    followed = f"{many['sync_seconds']:.0f} s and {many['sync_peak_bytes'] / 1e9:.1f} GB"
+    alone = f"{many['reading_seconds']:.1f} s and its checks {many['checking_seconds']:.1f}"
+    yield f"{followed}, where reading the file takes {alone}"
+
+
 def deep_models_switches_and_repetitions():
     deep, parts = stored("deep"), ("switches", "cache", "peak", "memory")
     assert len(deep["runs"]) == 1

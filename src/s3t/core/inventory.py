@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -193,19 +193,25 @@ class Inventory:
         return {stage: key for stage, key in readouts.items() if stage not in self.wanted_readouts}
 
     @cached_property
+    def _read(self) -> Sequence[tuple[Stage, ...]]:
+        """The models that each head reads; none: the base model."""
+        models = tuple(self._members.values())
+        return {"": (), "each": (*((model,) for model in models), ()), "mean": (models, ())}[self.readouts]
+
+    @cached_property
     def wanted_readouts(self) -> Collection[Stage]:
         """One for each head and each slice of the run that holds a record; quick to look up, in order."""
-        models = list(self._members.values())
-        groups = {"": [], "each": [*([model] for model in models), []], "mean": [models, []]}[self.readouts]
         filled = [place for place in self._to_use if self.records[place] > 0]
-        return dict.fromkeys(readout(place, group) for group in groups for place in filled)
+        return dict.fromkeys(readout(place, models) for models in self._read for place in filled)
 
     def may_begin(self, stage: Stage) -> bool:
         """True if a missing stage may be trained now: its parents are alive, and it is its turn."""
         if any(parent not in self.alive for parent in stage.parents):
             return False
-        if stage.kind == "readout":
-            return stage in self.wanted_readouts
+        if stage.kind == "readout":  # without `wanted_readouts`, which of many additions are thousands
+            return (
+                stage.models in self._read and self.records.get(stage.places[0], 0) > 0 and stage.seen <= self.learned
+            )
         if stage.kind != "model":
             return True
         return stage.seen == self.learned and self.growth.may_begin(stage, self._live_prefixes[stage.shard])
