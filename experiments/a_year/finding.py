@@ -18,6 +18,6 @@ def finding(found: Row) -> Finding:
     shares = [system["year_hours"] / full["year_hours"] for system in (ours, head)]
     return Finding(
         "Learning weekly costs little accuracy beside full fine-tuning every night, and far less training (our claim)",
-        f"{verdict}: S3T {ours['apart']:+.1f} points in the mean, for {100 * shares[0]:.0f} % of the training of a year; "
-        f"a head on frozen features {head['apart']:+.1f} points, for {100 * shares[1]:.1f} %",
+        f"{verdict}: S3T {ours['apart']:+.1f} points in the mean, for {100 * shares[0]:.0f} % of the training of a "
+        f"year; a head on frozen features {head['apart']:+.1f} points, for {100 * shares[1]:.1f} %",
     )

@@ -208,10 +208,9 @@ class Inventory:
         """True if a missing stage may be trained now: its parents are alive, and it is its turn."""
         if any(parent not in self.alive for parent in stage.parents):
             return False
-        if stage.kind == "readout":  # without `wanted_readouts`, which of many additions are thousands
-            return (
-                stage.models in self._read and self.records.get(stage.places[0], 0) > 0 and stage.seen <= self.learned
-            )
+        if stage.kind == "readout":  # not by `wanted_readouts`: after many additions these are thousands
+            filled = self.records.get(stage.places[0], 0) > 0
+            return filled and stage.models in self._read and stage.seen <= self.learned
         if stage.kind != "model":
             return True
         return stage.seen == self.learned and self.growth.may_begin(stage, self._live_prefixes[stage.shard])
