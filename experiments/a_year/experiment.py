@@ -118,11 +118,12 @@ def _timed(work: Callable[[], T]) -> tuple[T, float]:
 
 def summary(config: Config, rows: Sequence[Row]) -> Row:
     """Of every system mean and least accuracy over the month, and its points beside full fine-tuning of the same
-    night; hours of the month, lived, and of the year, reckoned."""
+    night; hours of the month, lived and reckoned, and of the year, reckoned."""
     systems = {row["system"]: row for row in rows}
     full = systems["full"]["morning"]
     found: dict[str, Any] = {}
     for name, row in systems.items():
+        hours = reckoned(config, name, row)
         scores = [score or 0.0 for when in ("evening", "morning") for score in row[when]]
         apart = [100 * (own - other) for own, other in zip(row["morning"], full, strict=True)]
         found[name] = {
@@ -131,7 +132,8 @@ def summary(config: Config, rows: Sequence[Row]) -> Row:
             "apart": sum(apart) / len(apart),
             "apart_least": min(apart),
             "month_hours": (row["first_seconds"] + sum(row["night_seconds"])) / 3600,
-            "year_hours": reckoned(config, name, row)[-1],
+            "month_hours_reckoned": hours[config.days],
+            "year_hours": hours[-1],
         }
     return found
 

@@ -84,7 +84,7 @@ class Repairs:
         self._parts.check_trainable()
         inventory = self._inventory()
         if learn:
-            inventory = replace(inventory, learned=self._parts.latest.snapshot().added)
+            inventory = replace(inventory, learned=inventory.added)
         missing = len(inventory.missing())
         with self._starting:
             with self._parts.ledger.writing() as transaction:

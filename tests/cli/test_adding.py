@@ -22,7 +22,7 @@ def test_what_is_printed_of_records_that_wait_and_are_learned(run, tmp_path):
         f"addition 1: 2 records taken in\n2 added records not learned yet; learn with: s3t train {run}\n"
     )
     told = invoke("status", run).stdout
-    assert f"2 added records not learned yet; learn with: s3t train {run} (8% of all, about " in told
+    assert f"2 added records (7.7 % of all) not learned yet; learn with: s3t train {run} (about " in told
     assert "by this run's own times)\n" in told
     assert problems("add", run, "--data", more) == [
         "lines 2, 3: its id is in the run already; drop the row, or, if it has changed, have it replaced (--replace)"

@@ -33,7 +33,7 @@ def test_they_are_taken_in_all_or_none_and_may_be_deleted_at_once(path):
         status = client.get("/v1/status").json()
         assert (status["records"], status["to_learn"]) == (26, 2)
         assert 's3t_records_to_learn{run="run"} 2' in client.get("/metrics").text
-        assert "2 added records not learned yet, 8 % of all" in client.get("/sections/repairs").text
+        assert "2 added records (7.7 % of all) not learned yet." in client.get("/sections/repairs").text
         done = client.post("/v1/deletions", json={"records": ["n0"]}).json()
         assert (done["deleted"], done["stages_lost"]) == (1, 0)
         with s3t.Run.open(path) as run, Client(str(client.base_url)) as asking:

@@ -44,10 +44,9 @@ def print_status(status: Status, run: Any) -> None:
         where = f"process {worker.process} of {worker.host} ({worker.device})"
         typer.echo(f"in training: {worker.stage}, by {where}{left}")
     if status.to_learn:
-        share = f"{status.to_learn / status.records:.0%} of all"
-        cost = "" if status.learning_hours is None else f", {in_hours(status.learning_hours)}"
-        later = f"; or with {counted(status.learned_after, 'more addition')}" if status.learned_after else ""
-        typer.echo(f"{to_learn(status.to_learn, run)} ({share}{cost}){later}")
+        cost = "" if status.learning_hours is None else f" ({in_hours(status.learning_hours)})"
+        later = f"; else after {counted(status.learned_after, 'more addition')}" if status.learned_after else ""
+        typer.echo(f"{to_learn(status.to_learn, run, of=status.records)}{cost}{later}")
     if status.forecast is not None and status.forecast.living_shards:
         _print_forecast(status.forecast)
     for warning in (*status.warnings, *status.advice):
@@ -56,8 +55,9 @@ def print_status(status: Status, run: Any) -> None:
         typer.echo(f"gap in exactness: {gap}")
 
 
-def to_learn(records: int, run: Any) -> str:
-    return f"{counted(records, 'added record')} not learned yet; learn with: s3t train {run}"
+def to_learn(records: int, run: Any, *, of: int | None = None) -> str:
+    share = "" if of is None else f" ({100 * records / of:.2g} % of all)"
+    return f"{counted(records, 'added record')}{share} not learned yet; learn with: s3t train {run}"
 
 
 def print_shards(shards: Sequence[Shard], title: str) -> None:

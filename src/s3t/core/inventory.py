@@ -158,6 +158,11 @@ class Inventory:
             found[place.shard][place.slice] += records
         return found
 
+    @property
+    def added(self) -> int:
+        """The newest segment: the number of additions."""
+        return max(place.segment for place in self.records)
+
     def to_learn(self) -> int:
         """Added records that nothing that serves was made of."""
         if not self.trains:
@@ -193,8 +198,8 @@ class Inventory:
         return {stage: key for stage, key in readouts.items() if stage not in self.wanted_readouts}
 
     @cached_property
-    def _read(self) -> Sequence[tuple[Stage, ...]]:
-        """The models that each head reads; none: the base model."""
+    def _models_of_heads(self) -> Sequence[tuple[Stage, ...]]:
+        """For each head that is solved the models that it reads; none: the base model."""
         models = tuple(self._members.values())
         return {"": (), "each": (*((model,) for model in models), ()), "mean": (models, ())}[self.readouts]
 
@@ -202,7 +207,7 @@ class Inventory:
     def wanted_readouts(self) -> Collection[Stage]:
         """One for each head and each slice of the run that holds a record; quick to look up, in order."""
         filled = [place for place in self._to_use if self.records[place] > 0]
-        return dict.fromkeys(readout(place, models) for models in self._read for place in filled)
+        return dict.fromkeys(readout(place, models) for models in self._models_of_heads for place in filled)
 
     def may_begin(self, stage: Stage) -> bool:
         """True if a missing stage may be trained now: its parents are alive, and it is its turn."""
@@ -210,7 +215,7 @@ class Inventory:
             return False
         if stage.kind == "readout":  # not by `wanted_readouts`: after many additions these are thousands
             filled = self.records.get(stage.places[0], 0) > 0
-            return filled and stage.models in self._read and stage.seen <= self.learned
+            return filled and stage.seen <= self.learned and stage.models in self._models_of_heads
         if stage.kind != "model":
             return True
         return stage.seen == self.learned and self.growth.may_begin(stage, self._live_prefixes[stage.shard])

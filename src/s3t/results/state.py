@@ -106,7 +106,8 @@ class Status(Result):
     learning_hours: float | None
     """Hours in which one process learns them, by the times of the run's live stages; null without such times."""
     learned_after: int | None
-    """Further additions after which they are learned by themselves: 0 if that has begun; null: only by `train`."""
+    """After so many more additions the run learns them by itself. 0: that has begun; null: nothing is to be learned, or
+    only `train` has it learned."""
     alive: int
     """Live stages."""
     stored_bytes: int | None

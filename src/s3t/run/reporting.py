@@ -43,14 +43,13 @@ def inventory_now(parts: Parts) -> Inventory:
 def status_of(parts: Parts, inventory: Inventory, *, full: bool = False) -> Status:
     """The status that an inventory makes; `full`: with the bytes of artifacts, and a forecast."""
     description, recipe, missing = parts.description, parts.present_recipe, inventory.missing()
-    to_learn, every, now = inventory.to_learn(), recipe.additions.learn_every, parts.latest.snapshot()
-    learning = replace(inventory, learned=now.added).missing() if to_learn else ()
-    noted = now.added - now.learned  # additions that nothing has begun to learn
+    to_learn = inventory.to_learn()
+    learning = replace(inventory, learned=inventory.added).missing() if to_learn else ()
     with parts.ledger.reading() as transaction:
         unfinished = tuple(transaction.history.unfinished())
         standing, to_withdraw = transaction.exports.standing(), transaction.exports.to_withdraw()
-        hours = missing_hours(parts, inventory, missing, transaction)
-        learning_hours = missing_hours(parts, inventory, learning, transaction)
+        live = _live_seconds(inventory, transaction) if missing or learning else {}
+        hours, learning_hours = (hours_of(each, live, costs=recipe.stage_costs) for each in (missing, learning))
         workers = _workers(parts, inventory, transaction)
         training_seconds = 0.0 if missing else transaction.history.training_seconds()
         warnings = tuple(_warnings(parts, transaction, unfinished, to_withdraw))
@@ -63,7 +62,7 @@ def status_of(parts: Parts, inventory: Inventory, *, full: bool = False) -> Stat
         records=sum(inventory.records.values()),
         to_learn=to_learn,
         learning_hours=learning_hours,
-        learned_after=every - noted if every and noted else 0 if to_learn and not noted else None,
+        learned_after=_learned_after(inventory, recipe.additions.learn_every) if to_learn else None,
         alive=len(inventory.alive),
         stored_bytes=parts.store.nbytes((stage.shard, key) for stage, key in inventory.alive.items()) if full else None,
         missing=len(missing),
@@ -92,6 +91,13 @@ def status_of(parts: Parts, inventory: Inventory, *, full: bool = False) -> Stat
         store=description.store,
         forecast=forecast_now(inventory, recipe) if full else None,
     )
+
+
+def _learned_after(inventory: Inventory, every: int | None) -> int | None:
+    waiting = inventory.added - inventory.learned  # additions
+    if waiting == 0:
+        return 0
+    return None if every is None else every - waiting
 
 
 def _warnings(
