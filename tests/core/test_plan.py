@@ -78,3 +78,11 @@ def test_a_deletion_takes_readouts_of_the_slice_and_of_every_model_that_has_seen
         Place(1, 0): readouts,
         Place(1, 2): readouts - of_both,
     }
+
+
+@given(ALIVE, LOSSES, st.sampled_from(["", "each", "mean"]), st.integers(0, SEGMENTS - 1))
+def test_a_readout_has_its_turn_if_a_head_that_serves_wants_it(alive, losses, readouts, learned):
+    state = replace(after_deletion(inventory(alive), losses, ()), readouts=readouts, learned=learned)
+    groups = {(), tuple(state.members().values()), *((stage,) for stage in alive)}
+    tried = {readout(place, models) for place in state.records for models in groups}
+    assert {stage for stage in tried if state.may_begin(stage)} == {*state.wanted_readouts}
