@@ -134,17 +134,7 @@ def create_app(settings: Settings) -> FastAPI:
 def _routes_of(served: ServedRun) -> APIRouter:
     router, recipe = APIRouter(redirect_slashes=False), served.run.recipe
     task = recipe.task
-    parts = [
-        routes.ANSWERS,
-        routes.RECORDS,
-        routes.ADDITIONS,
-        routes.DELETIONS,
-        routes.HELD,
-        routes.REPAIRS,
-        routes.STATE,
-        routes.READINESS,
-    ]
-    parts.append(shapes.MODELS)
+    parts = [*routes.ROUTERS, shapes.MODELS]
     if "generate" in task.target.verbs:
         parts.append(completions.PROMPTS if recipe.columns.messages is None else completions.CHATS)
     # What other servers answer with: one label of a text, and all probabilities.

@@ -368,3 +368,7 @@ def readyz(served: Served) -> dict[str, str]:
     if (trouble := served.trouble) is not None:
         raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, trouble)
     return {"status": "ready"}
+
+
+ROUTERS = (ANSWERS, RECORDS, ADDITIONS, DELETIONS, HELD, REPAIRS, STATE, READINESS)
+"""All of them, in the order of the OpenAPI document."""
