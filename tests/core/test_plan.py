@@ -26,18 +26,24 @@ def inventory(alive=None):
 PLACES = st.builds(Place, st.integers(0, SHARDS - 1), st.integers(0, SLICES - 1), st.integers(0, SEGMENTS - 1))
 LOSSES = st.dictionaries(PLACES, st.integers(1, 10))
 STAGES = stages_of((cyclic(Setting(slices=SLICES, budget=6)),) * SHARDS)
-ALIVE = st.sets(st.sampled_from([stage._replace(seen=seen) for stage in STAGES for seen in range(SEGMENTS)]))
+MODELS = st.sampled_from([stage._replace(seen=seen) for stage in STAGES for seen in range(SEGMENTS)])
+ALIVE = st.sets(MODELS)
+READOUTS = st.sets(st.builds(readout, PLACES, st.lists(MODELS, max_size=1)))
 
 
-@given(LOSSES, ALIVE)
-def test_a_stage_is_tainted_if_and_only_if_it_was_trained_on_a_slice_that_loses_a_record(losses, alive):
+@given(LOSSES, ALIVE, READOUTS)
+def test_a_stage_is_tainted_if_and_only_if_it_was_made_from_a_slice_that_loses_a_record(losses, models, readouts):
+    alive = models | readouts
     before = inventory(alive)
     tainted = plan_deletion(before, losses)
     assert len(tainted) == len(set(tainted))
     assert set(tainted) <= alive
     for stage in alive:
         touched = any(
-            (stage.shard, index, segment) in losses for index in stage.prefix for segment in range(stage.seen + 1)
+            (each.shard, index, segment) in losses
+            for each in (stage, *stage.models)
+            for index in each.prefix
+            for segment in range(each.seen + 1)
         )
         assert (stage in tainted) == touched
     after = after_deletion(before, losses, tainted)

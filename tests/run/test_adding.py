@@ -25,7 +25,7 @@ from s3t.store.folder import Layout, read_description
 from s3t.store.slices import Slices
 from testing import tiny
 from testing.roles import roles
-from tests.run.worlds import SMALL, artifacts_after, trained_run
+from tests.run.worlds import SMALL, artifacts_after, records_by_slice, trained_run
 
 CASES = {
     "s3t": {},
@@ -37,7 +37,7 @@ CASES = {
     "replay": {"method": {"name": "s3t", "replay": 0.5}},
     "chosen by public records": {"prediction": {"select": "validation"}},
 }
-QUICK = ("s3t", "forest", "ridge")
+QUICK = ("head", "forest", "ridge")
 """Of the cases those that `make test` runs."""
 COLUMNS = {"id": "id", "text": "text", "label": "label", "subject": "who"}
 PROBE = ["w1 w2", "w3 w30"]
@@ -134,7 +134,7 @@ COMINGS_AND_GOINGS = [
 )
 def test_what_came_later_and_was_deleted_never_was(case, text_model, tmp_path):
     recipe = recipe_of(case, text_model, tmp_path, columns=COLUMNS)
-    steps = HITS + COMINGS_AND_GOINGS * (case in ("s3t", "protosisa", "ridge"))
+    steps = HITS + COMINGS_AND_GOINGS * (case in ("s3t", "head", "protosisa", "ridge"))
     forgot = follow(tmp_path / "one", recipe, steps)
     assert forgot == follow(tmp_path / "two", recipe, steps, without={3, 13, 16, 22})
     (before, *_, waiting), (after, *_, left) = forgot[:2]
@@ -314,6 +314,23 @@ def test_until_they_are_learned_the_run_answers_as_before_and_their_deletion_cos
     assert after.probabilities.tolist() == before.probabilities.tolist()
     assert (tiny.artifacts(run.path), run.status().to_learn) == (artifacts, 2)
     assert names_in(run) <= {"later02", "later03"}
+
+
+@pytest.mark.parametrize("by", ["itself", "another"])
+@pytest.mark.parametrize("came", [0, 1])
+def test_a_slice_leaves_the_memory_with_a_record_of_any_addition(came, by, path, monkeypatch):
+    monkeypatch.setattr("s3t.ledger.presence.POLL_SECONDS", 3600.0)
+    with s3t.Run.open(path) as run, s3t.Run.open(path) as other:
+        run.add(LATER)
+        run.train()
+        material = roles(run).loaded.get().material
+        held = {place: material._encoded[place].digest for place in material.held}
+        assert {place.segment for place in held} == {1}
+        place = min(held)
+        record = records_by_slice(tiny.recipe("any", **SMALL), (tiny.text_table(), LATER)[came])[place[:2]][0]
+        (run if by == "itself" else other).delete(records=[record])
+        run.predict(PROBE)
+        assert material.held == held.keys() - {place}
 
 
 def test_while_they_are_learned_what_was_learned_before_serves_until_another_is_as_deep(run, monkeypatch):

@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -388,6 +389,24 @@ def test_planted_leaks_are_caught(leak, summed, tmp_path, monkeypatch):
         monkeypatch.setattr(where, name, plant(getattr(where, name)))
     recipe, made = summed
     assert exact_after(tmp_path, recipe, TABLE, HITS, made=made) is (leak is None)
+
+
+def test_a_head_is_of_each_slices_newest_readout_and_what_waits_to_be_learned_decides_nothing(run):
+    now, emptied = run.parts.latest.snapshot(), {(0, 0), (0, 1), (0, 2), (1, 0)}
+    slices = {
+        place: replace(state, records=0) if place[:2] in emptied else state for place, state in now.slices.items()
+    }
+    waiting = {place._replace(segment=1): replace(state, records=1) for place, state in slices.items()}
+    live = {
+        stage: of
+        for stage, of in now.live.artifacts.items()
+        if stage.kind != "readout" or (stage.shard, *stage.prefix) not in emptied
+    }
+    newer = {stage._replace(seen=1): of for stage, of in live.items() if stage.kind == "readout" and 2 in stage.prefix}
+    then = replace(now, slices=slices | waiting, live=replace(now.live, artifacts=newer | live))
+    assert then.readouts.keys() == now.readouts.keys()
+    for readouts in then.readouts.values():
+        assert [(stage.shard, stage.prefix, stage.seen) for stage in readouts] == [(1, (1,), 0), (1, (2,), 1)]
 
 
 def test_of_less_than_half_of_the_slices_no_head_is_solved(system, run):

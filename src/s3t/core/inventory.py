@@ -127,9 +127,8 @@ class Inventory:
     def answering_by_base(self) -> set[int]:
         """Where no model lives: shards whose slices have part in the base model's head."""
         alive = () if self._members else self.alive
-        return {
-            each.shard for each in alive if each.kind == "readout" and not each.reads and self.records[each.places[0]]
-        }
+        readouts = (each for each in alive if each.kind == "readout" and not each.reads)
+        return {each.shard for each in readouts if any(self.records[place] for place in each.places)}
 
     @property
     def trains(self) -> bool:
@@ -206,16 +205,21 @@ class Inventory:
     @cached_property
     def wanted_readouts(self) -> Collection[Stage]:
         """One for each head and each slice of the run that holds a record; quick to look up, in order."""
-        filled = [place for place in self._to_use if self.records[place] > 0]
-        return dict.fromkeys(readout(place, models) for models in self._models_of_heads for place in filled)
+        return dict.fromkeys(readout(place, models) for models in self._models_of_heads for place in self._read_to)
+
+    @cached_property
+    def _read_to(self) -> Collection[Place]:
+        """The newest segment of each slice that holds a record, as far as it is to be learned; quick to look up."""
+        filled = (place for place in self._to_use if self.records[place] > 0)
+        return dict.fromkeys(place._replace(segment=self.learned) for place in filled)
 
     def may_begin(self, stage: Stage) -> bool:
         """True if a missing stage may be trained now: its parents are alive, and it is its turn."""
         if any(parent not in self.alive for parent in stage.parents):
             return False
-        if stage.kind == "readout":  # not by `wanted_readouts`: after many additions these are thousands
-            filled = self.records.get(stage.places[0], 0) > 0
-            return filled and stage.seen <= self.learned and stage.models in self._models_of_heads
+        if stage.kind == "readout":  # not by `wanted_readouts`: of many shards these are thousands
+            newest = Place(stage.shard, stage.prefix[0], stage.seen)
+            return newest in self._read_to and stage.models in self._models_of_heads
         if stage.kind != "model":
             return True
         return stage.seen == self.learned and self.growth.may_begin(stage, self._live_prefixes[stage.shard])
@@ -263,7 +267,9 @@ def tainted_by(places: Collection[Place], stages: Iterable[Stage]) -> Iterator[S
         if stage.kind == "model":
             hit = any(saw(stage.shard, index, stage.seen) for index in stage.prefix)
         else:
-            hit = stage.places[0] in whole or any(saw(*place) for place in stage.reads)  # a live one is of one segment
+            newest = Place(stage.shard, stage.prefix[0], stage.seen)  # what is alive is of one slice
+            own = saw(*newest) if stage.kind == "readout" else newest in whole
+            hit = own or any(saw(*place) for place in stage.reads)
         if hit:
             yield stage
 

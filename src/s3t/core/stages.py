@@ -43,20 +43,25 @@ class Stage(NamedTuple):
     `prefix`. Of a head of several slices the segments that it is made of; where nothing was added these follow from
     the prefix, and are left out."""
     seen: int = 0
-    """The newest segment of its slices that it was trained on; of what is made of one slice, the segment."""
+    """The newest segment of its slices that it was made from; of a `SliceKind`, the only one."""
 
     @property
     def depth(self) -> int:
         return len(self.prefix)
 
     @property
+    def own(self) -> tuple[tuple[Place, ...], ...]:
+        """The segments through whose records it goes, slice by slice."""
+        newest = tuple(Place(self.shard, index, self.seen) for index in self.prefix)
+        if self.kind in ("model", "readout"):
+            return tuple(map(segments_to, newest))
+        return tuple((place,) for place in self.reads or newest)
+
+    @property
     def places(self) -> tuple[Place, ...]:
-        """Every segment whose records it was made from, in the order of `slice_digests`."""
-        if self.kind == "model":
-            return _segments(Place(self.shard, index, self.seen) for index in self.prefix)
-        if self.kind == "readout":
-            return (Place(self.shard, self.prefix[0], self.seen), *_segments(self.reads))
-        return self.reads or tuple(Place(self.shard, index, self.seen) for index in self.prefix)
+        """Every segment whose records it was made from, in the order of `slice_digests`; one may come twice."""
+        of_models = map(segments_to, self.reads if self.kind == "readout" else ())
+        return tuple(place for segments in (*self.own, *of_models) for place in segments)
 
     @property
     def models(self) -> tuple[Stage, ...]:
@@ -68,10 +73,8 @@ class Stage(NamedTuple):
     @property
     def was_trained_on(self) -> bool:
         """True of a readout if all its models were trained on the slice that left it."""
-        place = self.places[0]
         return bool(self.models) and all(
-            model.shard == place.shard and place.slice in model.prefix and place.segment <= model.seen
-            for model in self.models
+            model.shard == self.shard and self.prefix[0] in model.prefix for model in self.models
         )
 
     @property
@@ -111,9 +114,9 @@ class Stage(NamedTuple):
         return f"{what} of shard {self.shard}{added}"
 
 
-def _segments(newest: Iterable[Place]) -> tuple[Place, ...]:
-    """All segments of slices up to given ones."""
-    return tuple(place._replace(segment=segment) for place in newest for segment in range(place.segment + 1))
+def segments_to(newest: Place) -> tuple[Place, ...]:
+    """All segments of a slice up to one."""
+    return tuple(newest._replace(segment=segment) for segment in range(newest.segment + 1))
 
 
 def of_slice(place: Place, kind: Kind) -> Stage:
@@ -131,8 +134,8 @@ BASE_MODEL = Stage(0, ())
 
 
 def readout(place: Place, models: Iterable[Stage]) -> Stage:
-    """The readout that a slice leaves for the head of these models, at most one of each shard; of none: of the base
-    model."""
+    """The readout that a slice, up to a segment, leaves for the head of these models, at most one of each shard; of
+    none: of the base model."""
     reads = (Place(model.shard, index, model.seen) for model in models for index in model.prefix)
     return of_slice(place, "readout")._replace(reads=tuple(reads))
 
@@ -169,7 +172,7 @@ def stage_seed(run_seed: int, stage: Stage, purpose: str) -> int:
     return int.from_bytes(sha256(text.encode()).digest()[:8], "big") >> 1
 
 
-KEY_FORMAT = 8
+KEY_FORMAT = 9
 """Raised when the meaning of the inputs or the training procedure changes: old keys then match no new stage."""
 
 

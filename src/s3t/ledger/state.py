@@ -12,8 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from s3t.core import Growth, Inventory, Place, Stage
-from s3t.core.stages import readout
+from s3t.core import Growth, Inventory, Place, Stage, slices_among
 from s3t.processes import this_machine
 
 
@@ -110,15 +109,17 @@ class Snapshot:
 
     @cached_property
     def readouts(self) -> Mapping[tuple[Stage, ...], tuple[Stage, ...]]:
-        """By the models that a head reads: its live readouts, in the order of their slices. None while more than half
-        of the slices lack theirs: a head of so few would answer worse than those that were trained. The base model
+        """By the models that a head reads: the newest live readout of each slice, in their order. None while more than
+        half of the slices lack theirs: a head of so few would answer worse than those that were trained. The base model
         (no models) has no other head.
         """
         readouts = sorted(
             (stage for stage in self.stages if stage.kind == "readout"), key=lambda stage: (stage.reads, stage)
         )
-        groups = (tuple(group) for _, group in groupby(readouts, key=lambda stage: stage.reads))
-        filled = sum(state.records > 0 for place, state in self.slices.items() if place.segment <= self.learned)
+        newest = {(stage.reads, stage.shard, stage.prefix): stage for stage in readouts}.values()  # the last of each
+        groups = (tuple(group) for _, group in groupby(newest, key=lambda stage: stage.reads))
+        learned = (place for place, state in self.slices.items() if state.records and place.segment <= self.learned)
+        filled = len(slices_among(learned))
         return {group[0].models: group for group in groups if 2 * len(group) >= filled or not group[0].reads}
 
     @cached_property
@@ -129,7 +130,7 @@ class Snapshot:
     def tunes(self, readouts: Sequence[Stage]) -> list[bool]:
         """For each readout, whether its records choose the head's penalty and temperature: records that the models were
         not trained on, if they are a quarter of all; else all records."""
-        records = [self.slices[stage.places[0]].records for stage in readouts]
+        records = [sum(self.slices[place].records for place in itertools.chain(*stage.own)) for stage in readouts]
         unseen = [not stage.was_trained_on for stage in readouts]
         few = 4 * sum(itertools.compress(records, unseen)) < sum(records)
         return [few or each for each in unseen]
@@ -138,7 +139,7 @@ class Snapshot:
         """Where records that the models were trained on tune the head: readouts of the same slices by the base model,
         which choose the temperature in their place. None while one of them is missing."""
         seen = any(each and stage.was_trained_on for stage, each in zip(readouts, self.tunes(readouts), strict=True))
-        base = [readout(stage.places[0], ()) for stage in readouts]
+        base = [stage._replace(reads=()) for stage in readouts]
         return tuple(base) if seen and all(stage in self.stages for stage in base) else ()
 
     def readers(self, models: Collection[Stage]) -> Mapping[Stage, tuple[Stage, ...]]:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import torch
 
 from s3t.core import Place, Secret, Stage
+from s3t.core.stages import segments_to
 from s3t.events import Progress
 from s3t.ledger import Snapshot
 from s3t.models.blocks import Model
@@ -38,6 +39,11 @@ def replayed(records: Sequence[str], share: float, *, secret: Secret) -> list[in
         for position, record in enumerate(records)
         if int.from_bytes(secret.token("replay", "record", record)[:8], "big") < bound
     ]
+
+
+def _joined(digests: Sequence[str]) -> str:
+    """The digest of a slice's segments together."""
+    return " ".join(digests)
 
 
 EMPTY = SliceStates(digest="", packed=torch.empty(0, 0), starts=(), lengths=())
@@ -71,25 +77,30 @@ class Material:
             return frozenset(self._encoded) | self._trunk.places
 
     def forget(self, places: Collection[Place]) -> None:
+        """Drop slices with a segment among these."""
         with self._remembering:
-            for place in places:
+            hit = [held for held in self.held if not set(places).isdisjoint(segments_to(held))]
+            for place in hit:
                 self._encoded.pop(place, None)
-            self._trunk.forget(places)
+            self._trunk.forget(hit)
 
     def forget_stale(self, snapshot: Snapshot) -> None:
         """Drop slices that have lost a record, or are losing one, whichever process deleted it."""
         with self._remembering:
-            states = {place: snapshot.slices.get(place) for place in self.held}  # another thread may know one more
-            digests = {place: state.digest for place, state in states.items() if state and not state.pending}
+            digests = {}
+            for place in self.held:
+                states = [snapshot.slices.get(each) for each in segments_to(place)]  # another thread may know one more
+                if all(state and not state.pending for state in states):
+                    digests[place] = _joined([state.digest for state in states if state])
             self.forget([place for place, encoded in self._encoded.items() if encoded.digest != digests.get(place)])
             self._trunk.keep(digests)
 
     def examples(self, stage: Stage, digests: Sequence[str], *, progress: Progress) -> Examples:
         """The records of a stage's prefix, from files that are what the ledger says they are.
 
-        `digests` are those of the prefix's slices, in its order. `progress` hears of every batch of states.
+        `digests` are those of its places. `progress` hears of every batch of states.
         """
-        parts = [self.slice(place, digest) for place, digest in zip(stage.places, digests, strict=True)]
+        parts = self.parts(stage, digests)
         # Of the slices before the stage's own, the records that are replayed.
         own = stage.prefix[-1]
         selected = [range(len(part.records)) if part.place.slice == own else part.replayed for part in parts]
@@ -124,16 +135,24 @@ class Material:
                 progress=progress,
             )[border]
 
-    def slice(self, place: Place, digest: str, new_labels: Sequence[str] = ()) -> EncodedSlice:
-        """A slice's records, from a file that is what the ledger says it is. `new_labels` are behind those of init."""
+    def parts(self, stage: Stage, digests: Sequence[str], new_labels: Sequence[str] = ()) -> list[EncodedSlice]:
+        """The slices that a stage goes through, each with all segments that the stage sees, from files that are what
+        the ledger says they are. `new_labels` are behind those of init."""
+        given = iter(digests)
+        return [self._slice(list(zip(segments, given, strict=False)), new_labels) for segments in stage.own]
+
+    def _slice(self, versions: Sequence[tuple[Place, str]], new_labels: Sequence[str]) -> EncodedSlice:
+        (place, _), digest = versions[-1], _joined([digest for _, digest in versions])
         with self._remembering:
             known = self._encoded.get(place)
         if known is None or known.digest != digest:
-            known = self._encode(place, digest, self.slices.read(place, digest), [*self.labels, *new_labels])
+            tables = [self.slices.read(*version) for version in versions]
+            rows = pa.concat_tables(tables, promote_options="permissive")
+            known = self._encode(place, digest, rows, [*self.labels, *new_labels])
             with self._remembering:  # the ledger's watcher forgets meanwhile
-                others = [other for other in self._encoded if other.shard != place.shard]  # one shard in memory
-                for other in others:
-                    del self._encoded[other]
+                for other in tuple(self._encoded):
+                    if other.shard != place.shard or other.slice == place.slice:  # one shard in memory
+                        del self._encoded[other]
                 self._encoded[place] = known
         return known
 

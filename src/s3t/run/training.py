@@ -362,7 +362,7 @@ def training_steps(inventory: Inventory, stages: Sequence[Stage], recipe: Recipe
     models, of_slices = by_kind(stages)
     own = sum(inventory.records_in(stage.shard, stage.prefix[-1:]) for stage in models)
     before = sum(inventory.records_in(stage.shard, stage.prefix[:-1]) for stage in models)
-    once = sum(inventory.records[stage.places[0]] for stage in of_slices)
+    once = sum(inventory.records[place] for stage in of_slices for segments in stage.own for place in segments)
     return recipe.training.epochs * (own + recipe.method.replayed(before)) + once
 
 

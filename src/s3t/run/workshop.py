@@ -130,7 +130,7 @@ class Workshop:
         blocks = [blocks_of(self._recipe, parent, chain) for parent, chain in zip(stage.parents, chains, strict=True)]
         training, steps, score = self._recipe.training, 0, None
         if stage.kind != "model":
-            tensors = self._of_slice(stage, digests[0], blocks, labels, progress)
+            tensors = self._of_slice(stage, digests, blocks, labels, progress)
         else:
             models = {**blocks[0]} if blocks else {}
             block = self._recipe.trained_block(stage.depth)
@@ -200,12 +200,17 @@ class Workshop:
         return self.encoder.cut(rows).longer
 
     def _of_slice(
-        self, stage: Stage, digest: str, models: Sequence[BlockTensors], new_labels: Sequence[str], progress: Progress
+        self,
+        stage: Stage,
+        digests: Sequence[str],
+        models: Sequence[BlockTensors],
+        new_labels: Sequence[str],
+        progress: Progress,
     ) -> StageTensors:
         """Class means, statistics or a readout of one slice; a readout's models have the given blocks."""
         training, features_of = self._recipe.training, self._features_of(stage.kind)
         with self._turn, exact_numerics(self.device, training), self.model.mounted(mean_of(models, self.model.adapter)):
-            contents = self.material.slice(stage.places[0], digest, new_labels)
+            (contents,) = self.material.parts(stage, digests, new_labels)
             features, targets = slice_features(
                 self.model, contents, self.encoder, features_of, batch_size=training.batch_size, progress=progress
             )
@@ -360,7 +365,7 @@ class Workshop:
         def outputs(some: Iterable[Stage]) -> int:
             return self.model.base.answers + max((len(snapshot.labels_of(stage)) for stage in some), default=0)
 
-        for places in parted([stage.places[0].slice for stage in stages]):
+        for places in parted([stage.prefix[0] for stage in stages]):
             links = [stages[place] for place in places]
             part = partial(
                 part_of, self._left(links, snapshot), outputs=outputs(links), projection=projection, progress=progress

@@ -43,8 +43,9 @@ class EncodedSlice:
     """A slice, encoded for the model."""
 
     place: Place
+    """Its newest segment."""
     digest: str
-    """Keyed digest of the slice's version."""
+    """Keyed digests of its segments' versions."""
     records: Sequence[Encoded]
     """Each encoded by itself; perhaps as it is asked for."""
     targets: Sequence[Tensor] | Tensor
@@ -62,7 +63,7 @@ class SliceStates:
     """The hidden states of a slice at one border."""
 
     digest: str
-    """Digest of the slice's version."""
+    """Digests of its segments' versions."""
     packed: Tensor
     """Tokens x width, record after record in the order in which they were computed, without padding."""
     starts: Sequence[int]
