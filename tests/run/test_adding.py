@@ -328,8 +328,11 @@ def test_a_slice_leaves_the_memory_with_a_record_of_any_addition(came, by, path,
         assert {place.segment for place in held} == {1}
         place = min(held)
         record = records_by_slice(tiny.recipe("any", **SMALL), (tiny.text_table(), LATER)[came])[place[:2]][0]
-        (run if by == "itself" else other).delete(records=[record])
-        run.predict(PROBE)
+        if by == "itself":
+            run.delete(records=[record])
+        else:
+            other.delete(records=[record])
+            run.predict(PROBE)
         assert material.held == held.keys() - {place}
 
 
