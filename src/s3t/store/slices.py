@@ -55,12 +55,15 @@ class Slices:
 
         digest = slice_digest(rows, self.secret)
         name, content = version_name(place, digest), parquet(rows)
-        if self.is_whole(place, digest):
-            with self.blobs.open(name) as file:  # another version of Parquet's writer may have written it
-                content = file.read()
-        elif name in self.blobs.sizes([name]):
-            self.blobs.erase([name])
-        self.blobs.put(name, content)
+        try:
+            self.blobs.put(name, content)
+        except IntegrityError:
+            if self.is_whole(place, digest):  # another version of Parquet's writer has written it
+                with self.blobs.open(name) as file:
+                    content = file.read()
+            else:
+                self.blobs.erase([name])
+            self.blobs.put(name, content)
         return digest
 
     def is_whole(self, place: Place, digest: str) -> bool:
