@@ -16,6 +16,7 @@ from s3t.comparison import Comparison
 from s3t.planning.plan import Plan
 from s3t.planning.simulation import Simulation
 from s3t.results.log import AdditionEntry
+from s3t.results.serving import Held, Token
 from s3t_server.program import COMMANDS
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text()
@@ -27,6 +28,8 @@ RESULTS = (
     s3t.Location,
     s3t.LogEntry,
     AdditionEntry,
+    Held,
+    Token,
     s3t.Reconciliation,
     s3t.Status,
     s3t.Training,
