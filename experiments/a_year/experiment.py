@@ -19,7 +19,6 @@ from experiments.runner import Row
 from experiments.runs import untrained
 from experiments.served import SystemSettings
 from experiments.tasks import Task
-from s3t.core import AsNeeded
 
 T = TypeVar("T")
 
@@ -40,8 +39,6 @@ class Config(SystemSettings):
     systems: tuple[str, ...]
     learn_every: int = Field(ge=1)
     """Days between two trainings of s3t."""
-    chains: AsNeeded
-    """Of `chains`, which is s3t that is repaired as needed."""
     rank: int = Field(ge=1)
     """Of LoRA."""
 
@@ -102,8 +99,8 @@ def _recipe(config: Config, found: Task, system: str) -> dict[str, Any]:
     if system == "full":
         shape: dict[str, Any] = {"slices": 1, "shards": 1, "layers_per_slice": found.layers, "method": "full"}
         return config.recipe(found, rank=config.rank, **shape) | {"additions": {"learn_every": 1}}
-    recipe = config.recipe(found, rank=config.rank, chains=config.chains if system == "chains" else None)
-    return recipe | {"head": "ridge", "additions": {"learn_every": config.learn_every}}
+    recipe = config.recipe(found, rank=config.rank) | {"head": "ridge", "deletion": {"repair": "manual"}}
+    return recipe | {"additions": {"learn_every": config.learn_every}}
 
 
 def _score(run: s3t.Run, test: Any, metric: str) -> float | None:
@@ -148,9 +145,9 @@ def reckoned(config: Config, system: str, row: Row) -> list[float]:
     for day in range(1, config.year + 1):
         gone, size = config.go * records, records / config.records
         records += config.new - gone
-        if system == "full" or (system != "ridge" and day % config.learn_every == 0):
+        if system == "full" or (system == "s3t" and day % config.learn_every == 0):
             seconds += size * row["first_seconds"]
-        elif system != "ridge":
+        elif system == "s3t":
             seconds += size * math.fsum(each["seconds"] * (1 - (1 - each["share"]) ** gone) for each in row["stages"])
         else:
             seconds += row["first_seconds"] * (config.new + gone * records / len(row["stages"])) / config.records

@@ -9,12 +9,11 @@ from matplotlib.figure import Figure
 from experiments.a_year.experiment import Config, reckoned
 from experiments.drawing import legend_below, panels, title
 
-LOOKS = {"full": "#555555", "s3t": "#0072B2", "chains": "#009E73", "ridge": "#E69F00"}
+LOOKS = {"full": "#555555", "s3t": "#0072B2", "ridge": "#E69F00"}
 """Colours of the systems."""
 NAMES = {
     "full": "full fine-tuning, every night",
     "s3t": "S3T, learns weekly, repairs nightly",
-    "chains": "S3T, of two slices and a spare",
     "ridge": "a head on frozen features",
 }
 
@@ -32,4 +31,4 @@ def draw(figure: Figure, results: dict[str, Any]) -> None:
     year.set_yscale("log")
     title(month, "A month, lived", x="days", y="accuracy (%); dots: before the night")
     title(year, "A year, reckoned", x="days", y="CPU hours of training")
-    legend_below(figure, month, columns=2)
+    legend_below(figure, month, columns=3)
