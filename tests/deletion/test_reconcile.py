@@ -1,5 +1,7 @@
 """Files of slices that are no memory of deletions: reconciling refuses them, and takes nothing for deleted."""
 
+import errno
+import io
 import shutil
 from contextlib import closing
 from datetime import UTC, datetime
@@ -132,6 +134,27 @@ def test_a_slices_file_of_monday_a_ledger_of_tuesday_and_a_memory_of_wednesday(f
     assert states_of(folder, first, second) == ["erased", "erased"]
 
 
+def test_a_file_on_a_bad_sector_is_made_anew_from_an_older_one(folder, records, monkeypatch):
+    older = file_of(folder, ONE)
+    content = older.read_bytes()
+    delete(folder, records[ONE][0])
+    bad = file_of(folder, ONE)
+    older.write_bytes(content)
+    number, opened = bad.stat().st_ino, io.open
+
+    def open_unless_bad(file, *given, **options):
+        if str(file) == str(bad) and bad.exists() and bad.stat().st_ino == number:
+            raise OSError(errno.EIO, "Input/output error")
+        return opened(file, *given, **options)
+
+    monkeypatch.setattr(io, "open", open_unless_bad)
+    s3t.Run.reconcile(folder)
+    assert bad.stat().st_ino != number
+    with s3t.Run.open(folder) as run:
+        assert run.audit().ok
+
+
+@pytest.mark.integration
 def test_an_older_file_is_reconciled_while_a_deletion_waits_for_its_slice(folder, made, records):
     """The digest that the ledger knows is of a file that still holds what was deleted last."""
     first, second = records[ONE][:2]

@@ -351,6 +351,25 @@ def test_while_they_are_learned_what_was_learned_before_serves_until_another_is_
     assert (set(depths), seen) == ({(3,)}, {1})
 
 
+def test_while_they_are_learned_nothing_is_made_for_models_that_are_replaced_and_heads_stay_calibrated(
+    text_model, tmp_path
+):
+    def look(event):
+        if isinstance(event, s3t.StageEnd):
+            now = run.parts.latest.snapshot()
+            models = tuple(run.inventory().members().values())
+            calibrated.append(bool(now.calibration(now.readouts[models])) if models in now.readouts else None)
+
+    calibrated = []
+    with trained_run(tmp_path / "run", recipe_of("head", text_model, tmp_path), tiny.text_table()) as run:
+        run.add(LATER)
+        done = run.train(progress=look)
+        readouts = [each.stage for each in done.summaries if each.stage.kind == "readout"]
+        assert len(readouts) == 2 * 3  # of the model and of the base model, by each slice
+        assert {model.seen for stage in readouts for model in stage.models} == {1}
+        assert {True} <= set(calibrated) <= {True, None}
+
+
 def test_the_recipe_says_after_how_many_additions_they_are_learned(path):
     tiny.change_recipe(path, additions={"learn_every": 2})
     with s3t.Run.open(path) as run:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
 from s3t.core.growth import Growth, leaves
-from s3t.core.places import Order, Place
+from s3t.core.places import Order, Place, slices_among
 from s3t.core.stages import SliceKind, Stage, head_of, of_slice, readout
 
 
@@ -55,12 +55,12 @@ class Inventory:
         """Live stages of models that lack what is to be learned since, with their keys. They may serve."""
         return {s: key for s, key in self.alive.items() if s.kind == "model" and s.seen != self.learned}
 
-    @property
+    @cached_property
     def shards(self) -> int:
         """m, the shards."""
         return 1 + max(place.shard for place in self.records)
 
-    @property
+    @cached_property
     def slices(self) -> int:
         """L, slices a shard."""
         return 1 + max(place.slice for place in self.records)
@@ -197,29 +197,35 @@ class Inventory:
         return {stage: key for stage, key in readouts.items() if stage not in self.wanted_readouts}
 
     @cached_property
-    def _models_of_heads(self) -> Sequence[tuple[Stage, ...]]:
-        """For each head that is solved the models that it reads; none: the base model."""
+    def _read_to(self) -> Mapping[tuple[Stage, ...], int]:
+        """For each head that is solved, by the models that it reads (none: the base model), the newest segment of which
+        it is made: as of its models, so while others are trained nothing is made for those that they replace."""
         models = tuple(self._members.values())
-        return {"": (), "each": (*((model,) for model in models), ()), "mean": (models, ())}[self.readouts]
+        heads = {"": (), "each": (*((model,) for model in models), ()), "mean": (models, ())}[self.readouts]
+        newest = max((model.seen for model in models), default=self.learned)
+        return {head: max((model.seen for model in head), default=newest) for head in heads}
 
     @cached_property
     def wanted_readouts(self) -> Collection[Stage]:
         """One for each head and each slice of the run that holds a record; quick to look up, in order."""
-        return dict.fromkeys(readout(place, models) for models in self._models_of_heads for place in self._read_to)
+        filled = {newest: slices_among(self._filled(newest)) for newest in self._read_to.values()}
+        return dict.fromkeys(
+            readout(place._replace(segment=newest), models)
+            for models, newest in self._read_to.items()
+            for place in filled[newest]
+        )
 
-    @cached_property
-    def _read_to(self) -> Collection[Place]:
-        """The newest segment of each slice that holds a record, as far as it is to be learned; quick to look up."""
-        filled = (place for place in self._to_use if self.records[place] > 0)
-        return dict.fromkeys(place._replace(segment=self.learned) for place in filled)
+    def _filled(self, newest: int) -> Iterator[Place]:
+        """Segments up to one that hold a record."""
+        return (place for place, records in self.records.items() if place.segment <= newest and records)
 
     def may_begin(self, stage: Stage) -> bool:
         """True if a missing stage may be trained now: its parents are alive, and it is its turn."""
         if any(parent not in self.alive for parent in stage.parents):
             return False
         if stage.kind == "readout":  # not by `wanted_readouts`: of many shards these are thousands
-            newest = Place(stage.shard, stage.prefix[0], stage.seen)
-            return newest in self._read_to and stage.models in self._models_of_heads
+            (own,) = stage.own
+            return self._read_to.get(stage.models) == stage.seen and any(self.records.get(place) for place in own)
         if stage.kind != "model":
             return True
         return stage.seen == self.learned and self.growth.may_begin(stage, self._live_prefixes[stage.shard])

@@ -139,8 +139,9 @@ class Snapshot:
         """Where records that the models were trained on tune the head: readouts of the same slices by the base model,
         which choose the temperature in their place. None while one of them is missing."""
         seen = any(each and stage.was_trained_on for stage, each in zip(readouts, self.tunes(readouts), strict=True))
-        base = [stage._replace(reads=()) for stage in readouts]
-        return tuple(base) if seen and all(stage in self.stages for stage in base) else ()
+        of_base = {(stage.shard, stage.prefix): stage for stage in self.readouts.get((), ())}
+        slices = [(stage.shard, stage.prefix) for stage in readouts]
+        return tuple(map(of_base.__getitem__, slices)) if seen and of_base.keys() >= {*slices} else ()
 
     def readers(self, models: Collection[Stage]) -> Mapping[Stage, tuple[Stage, ...]]:
         """With which models each of some answers: alone; or, where the head of their mean has readouts, with these. The

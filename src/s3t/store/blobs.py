@@ -64,14 +64,19 @@ class LocalBlobs:
         return str(self.path(name))
 
     def put(self, name: str, content: bytes) -> None:
-        """Store a blob, durably and whole. Raises IntegrityError if other content has the name already."""
+        """Store a blob, durably and whole. Raises IntegrityError if other content has the name already, or such as
+        cannot be read."""
         path = self.path(name)
-        if not path.exists():
+        try:
+            found = path.read_bytes()
+        except FileNotFoundError:
             write_bytes_durably(path, content, tmp=self._tmp, part=f"{path.name}.{secrets.token_hex(8)}")
-        elif path.read_bytes() != content:
-            raise IntegrityError(f"{path}: other bytes are there already; run `s3t erase`, then try again")
-        else:  # a killed process may have put it; its name may not be on the disk yet
-            sync_folder(path.parent)
+        except OSError as error:
+            raise IntegrityError(f"{path}: what is there already cannot be read ({error.strerror})") from error
+        else:
+            if found != content:
+                raise IntegrityError(f"{path}: other bytes are there already; run `s3t erase`, then try again")
+            sync_folder(path.parent)  # a killed process may have put it; its name may not be on the disk yet
         with self._within.descriptor() as top:
             try:
                 os.stat(path.relative_to(self._within.path), dir_fd=top)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from s3t.core import Place, Secret
-from s3t.errors import IntegrityError
+from s3t.errors import IntegrityError, MovedError
 from s3t.store.blobs import folder_of
 from s3t.store.rows import Cells, canonical_bytes, contents
 
@@ -57,6 +57,8 @@ class Slices:
         name, content = version_name(place, digest), parquet(rows)
         try:
             self.blobs.put(name, content)
+        except MovedError:
+            raise
         except IntegrityError:
             if self.is_whole(place, digest):  # another version of Parquet's writer has written it
                 with self.blobs.open(name) as file:
