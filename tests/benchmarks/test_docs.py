@@ -58,6 +58,15 @@ def data_sets_against_the_competent_loop_and_the_plain_procedure():
 FORMS = (("seconds", ".1f"), ("scores", ".3f"))
 
 
+def buckets():
+    runs = stored("buckets")["runs"]
+    assert {run["opening and answering"] for run in runs} == {run["until effective"] for run in runs} == {0}
+    sizes, slices = listed([run["objects"] for run in runs], ","), [run["slices"] for run in runs]
+    yield f"in a bucket of {sizes} objects, of {ends(slices, ',')} slices"
+    yield f"until it is erased at most {max(max(run['until erased']) for run in runs)}"
+    yield f"init makes {runs[-1]['init']['requests']:,} and takes {runs[-1]['init']['peak_bytes'] / 1e9:.2f} GB"
+
+
 def additions_and_a_table_that_is_followed():
     found = stored("adding")
     few, many = found["runs"]

@@ -11,7 +11,7 @@ from testing import buckets
 from tests.store.test_buckets import TABLE, created, stored
 
 FAULTS: tuple[buckets.Fault, ...] = ("cut", "403", "409", "500", "503", "slow", "told as failed")
-LIVES = 100
+LIVES = 70
 """Of the slow test, with some ten faults each."""
 TRIES = 60
 STEPS = {
