@@ -21,6 +21,7 @@ from s3t.store.disk import temporary_name
 from testing import tiny
 from testing.accepted import accept
 from testing.roles import roles
+from testing.served import wait_for
 from tests.run.meanwhile import Meanwhile
 from tests.run.worlds import records_by_slice, trained_run
 
@@ -180,16 +181,20 @@ def test_no_prediction_that_begins_after_accepted_uses_the_record_however_slow_t
         asker = threading.Thread(target=ask, args=[asked])
         accept = roles(deleting).deleter._acceptor.accept
 
+        def until_somebody_asks(_connection):
+            from_now = utc(time.time()) + timedelta(seconds=0.5)
+            wait_for(lambda: any(began > from_now for began, _ in answers))
+
         def slow(batches, *incoming, **how):
-            event.listen(roles(deleting).ledger.engine, "commit", lambda connection: time.sleep(1.0), once=True)
+            event.listen(roles(deleting).ledger.engine, "commit", until_somebody_asks, once=True)
             return accept(batches, *incoming, **how)
 
         roles(deleting).deleter._acceptor.accept = slow
         asker.start()
         try:
             (entry,) = deleting.delete(records=["r3"]).log
+            wait_for(lambda: any(began >= entry.accepted_at for began, _ in answers))
         finally:
-            time.sleep(0.2)
             done.set()
             asker.join()
         after = {member.key for member in asked.predict(["w1 w2"]).members}
@@ -198,5 +203,4 @@ def test_no_prediction_that_begins_after_accepted_uses_the_record_however_slow_t
     assert tainted
     assert late  # some began while it was written
     assert max(late) < entry.accepted_at <= entry.effective_at
-    assert entry.accepted_at - entry.received_at > timedelta(seconds=1)
-    assert any(began >= entry.accepted_at for began, _ in answers)
+    assert entry.accepted_at - entry.received_at > timedelta(seconds=0.5)
