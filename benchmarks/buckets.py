@@ -3,7 +3,7 @@
     python -m benchmarks.buckets [--json]
 
 Runs whose stages are trained to a byte without a model, in a bucket of ministack, a server of S3's protocol from PyPI
-that runs as a process of its own. A proxy counts. Ten records of as many shards are deleted one by one.
+that runs as a process of its own. A proxy counts. Ten records are deleted one by one.
 """
 
 from __future__ import annotations

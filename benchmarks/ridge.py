@@ -10,10 +10,10 @@
     answers     1,000 inputs, and single ones, of banking77, SST-2 and CIFAR-10: `Run.predict` against the bare pass
                 that a competent user writes with transformers: inputs sorted by length, batches of the same size, no
                 gradients, the mean of the last layer; in turns
-    opponent    all records of banking77 and SST-2, 10,000 of CIFAR-10: training until the first answer, accuracy,
-                calibration, and five deletions of one record until the next answer, of s3t and of what a competent user
-                writes: the same features by transformers, kept in memory, and scikit-learn's logistic regression (C of
-                1, 10 and 100 by a held-out tenth) or RidgeClassifierCV, fitted anew without the record; in turns
+    opponent    all records of banking77 and SST-2, 10,000 of CIFAR-10: training until the first answer, accuracy, and
+                five deletions of one record until the next answer, of s3t and of what a competent user writes: the
+                same features by transformers, kept in memory, and scikit-learn's logistic regression (C of 1, 10 and
+                100 by a held-out tenth) or RidgeClassifierCV, fitted anew without the record; in turns
 
 Until a deletion is effective and erased, time is the wall's, as the log has it. Other seconds are the processor's.
 Writes benchmarks/results/ridge-PART.json. With --quick: a few records; that it works, no measurement.
@@ -402,17 +402,12 @@ def against(
         bare = Bare(recipe["base_model"], batch_size=size, length=length, joined=True)
         features, passing = timed(lambda: bare.of(list(train[column])))
         tested = bare.of(list(test[column]))
-        answers = run.predict(test)
-        accuracy = run.evaluate(test).metrics["accuracy"]
-        sure = sureness(answers.probabilities, answers.classes, test.label)
-        result = {"s3t": {"training": training, "accuracy": accuracy, **sure}}
+        result = {"s3t": {"training": training, "accuracy": run.evaluate(test).metrics["accuracy"]}}
         models = {}
         for way, fit in OPPONENTS.items():
             models[way], fitting = timed(partial(fit, features, labels))
             score = float(models[way].score(tested, test.label))
             result[way] = {"training": passing + fitting, "fitting": fitting, "accuracy": score}
-            if hasattr(models[way], "predict_proba"):
-                result[way] |= sureness(models[way].predict_proba(tested), models[way].classes_, test.label)
         for number, record in enumerate(train.id[:count]):
             left[number] = False
             note("s3t", partial(effective, record))
@@ -423,18 +418,6 @@ def against(
         found["deletion"] = float(np.median(times[way]))
     result["s3t"]["repair"] = float(np.median(times["repair"]))
     return {"records": len(train), "tested": len(test), "ways": result, "times": times}
-
-
-def sureness(probabilities: Any, classes: Sequence[Any], labels: pd.Series) -> dict[str, float]:
-    """Log loss in nats, and the expected calibration error over 15 bins of equal width; of labels that are known."""
-    at = {label: column for column, label in enumerate(classes)}
-    known = np.array([label in at for label in labels])
-    right, rows = np.array([at[label] for label in labels[known]]), np.asarray(probabilities, dtype=np.float64)[known]
-    highest, hit = rows.max(axis=1), rows.argmax(axis=1) == right
-    bins = np.minimum((15 * highest).astype(int), 14)
-    gaps = [abs((highest - hit)[bins == number].sum()) for number in range(15)]
-    losses = -np.log(np.maximum(rows[np.arange(len(rows)), right], 1e-12))
-    return {"log_loss": float(losses.mean()), "calibration_error": float(sum(gaps) / len(rows))}
 
 
 def timed(act: Callable[[], T]) -> tuple[T, float]:

@@ -78,8 +78,9 @@ class Material:
 
     def forget(self, places: Collection[Place]) -> None:
         """Drop slices with a segment among these."""
+        given = set(places)
         with self._remembering:
-            hit = [held for held in self.held if not set(places).isdisjoint(segments_to(held))]
+            hit = [held for held in self.held if not given.isdisjoint(segments_to(held))]
             for place in hit:
                 self._encoded.pop(place, None)
             self._trunk.forget(hit)

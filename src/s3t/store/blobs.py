@@ -72,7 +72,8 @@ class LocalBlobs:
         except FileNotFoundError:
             write_bytes_durably(path, content, tmp=self._tmp, part=f"{path.name}.{secrets.token_hex(8)}")
         except OSError as error:
-            raise IntegrityError(f"{path}: what is there already cannot be read ({error.strerror})") from error
+            reason = f"what is there already cannot be read ({error.strerror})"
+            raise IntegrityError(f"{path}: {reason}; run `s3t erase`, then try again") from error
         else:
             if found != content:
                 raise IntegrityError(f"{path}: other bytes are there already; run `s3t erase`, then try again")
