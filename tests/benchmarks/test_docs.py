@@ -78,6 +78,13 @@ def additions_and_a_table_that_is_followed():
     yield f"{followed}, where reading the file takes {alone}"
 
 
+def many_additions_are_learned_as_one_is():
+    one, many = stored("adding-learning")["runs"]
+    assert (one["additions"], many["additions"]) == (1, 20)
+    yield f"in {one['learn']:.0f} and {many['learn']:.0f} CPU seconds"
+    yield f"a repair then takes {one['repair']:.0f} and {many['repair']:.0f}"
+
+
 def deep_models_switches_and_repetitions():
     deep, parts = stored("deep"), ("switches", "cache", "peak", "memory")
     assert len(deep["runs"]) == 1
